@@ -28,6 +28,7 @@ __all__ = [
     "HostCall",
     "Mbarrier",
     "MbarrierFault",
+    "Outcome",
     "Space",
     "Status",
 ]
@@ -42,6 +43,17 @@ class Answer(IntEnum):
     DEOPT = 3  # to go on in the general build
     FAULT = 4
     STOP = 5  # the launch's stop flag is set
+
+
+class Outcome(IntEnum):
+    """What running clusters returns."""
+
+    FINISHED = 0  # no block is left to start
+    STUCK = 1  # the block's warps all wait for something outside it
+    GENERAL = 2  # the general build is needed
+    ENDED = 3  # by a fault or the stop flag
+    DEADLOCK = 4
+    PAUSED = 5  # the block can go on, and lets others have a turn
 
 
 class Status(IntEnum):

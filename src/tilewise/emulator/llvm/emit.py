@@ -137,17 +137,36 @@ class Emitter:
     def zero(self, type_: str) -> Value:
         return Value(type_, "zeroinitializer" if type_[0] == "<" else self.const(type_, 0).ref)
 
+    def fixed(self, value: Value | int, type_: str) -> Value:
+        """Return a value, or the constant of ``type_`` that a plain number stands for."""
+        return self.const(type_, value) if isinstance(value, int) else value
+
     # -- operations -----------------------------------------------------------------------------
-    def op(self, name: str, a: Value, b: Value) -> Value:
-        return self.set(a.type, f"{name} {a.type} {a.ref}, {b.ref}")
+    def op(self, name: str, a: Value, b: Value | int) -> Value:
+        """Emit an operation of two values; a plain number is a constant of the first one's type."""
+        return self.set(a.type, f"{name} {a.type} {a.ref}, {self.fixed(b, a.type).ref}")
 
     def negate(self, a: Value) -> Value:
         return self.set(a.type, f"fneg {a}")
 
-    def compare(self, name: str, a: Value, b: Value) -> Value:
+    def compare(self, name: str, a: Value, b: Value | int) -> Value:
         """Emit a comparison; ``name`` is such as "icmp slt" or "fcmp olt"."""
         type_ = vector("i1") if a.is_vector else "i1"
-        return self.set(type_, f"{name} {a.type} {a.ref}, {b.ref}")
+        return self.set(type_, f"{name} {a.type} {a.ref}, {self.fixed(b, a.type).ref}")
+
+    def equals(self, a: Value, b: Value | int) -> Value:
+        return self.compare("icmp eq", a, b)
+
+    def differs(self, a: Value, b: Value | int) -> Value:
+        return self.compare("icmp ne", a, b)
+
+    def is_below(self, a: Value, b: Value | int) -> Value:
+        """Emit a comparison of unsigned numbers."""
+        return self.compare("icmp ult", a, b)
+
+    def is_above(self, a: Value, b: Value | int) -> Value:
+        """Emit a comparison of unsigned numbers."""
+        return self.compare("icmp ugt", a, b)
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         return self.set(a.type, f"select {condition}, {a}, {b}")

@@ -22,7 +22,18 @@ import numpy.typing as npt
 
 from tilewise.emulator import native
 from tilewise.emulator.build import Build, Store, build_general
-from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, FAULT, LAUNCH, QUEUE, RANK_SHIFT, WARP, Status
+from tilewise.emulator.layout import (
+    BARRIER,
+    BARRIERS,
+    BLOCK,
+    FAULT,
+    LAUNCH,
+    QUEUE,
+    RANK_SHIFT,
+    WARP,
+    Outcome,
+    Status,
+)
 from tilewise.emulator.lowering.memory import FIRST_HINT, HINT_BYTES
 from tilewise.emulator.lowering.suspend import RESUME_APART
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories
@@ -42,7 +53,6 @@ from tilewise.emulator.running.plain_memory import PlainMemory
 from tilewise.emulator.support.flights import CAPACITY, queue_bytes
 from tilewise.emulator.support.lenient import ZERO_BYTES
 from tilewise.emulator.support.mbarrier import describe
-from tilewise.emulator.support.text import Outcome
 from tilewise.emulator.support.wgmma_queue import PRODUCTS
 from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
 from tilewise.launch import Launch, readable
