@@ -41,7 +41,7 @@ def _copy() -> Routine:
     space, store = r.const("i32", SHARED), r.const("i32", int(Action.STORE))
     zero = r.const("i32", 0)
     given = (*warp_pointers(r), r["addresses"], r["mask"], r["size"], space, store, zero, r["line"], _NULL)
-    r.call("tw_check", "void", *given, r.const("i32", 4))
+    r.call("tw_check", "void", *given, 4)
     numbers = (
         r["mask"],
         r["size"],
@@ -50,10 +50,9 @@ def _copy() -> Routine:
         r["line"],
     )
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
-    with r.when(r.compare("icmp eq", copy, _NULL)):
-        r.give()
+    r.give_if(r.is_null(copy))
     with r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
+        address = r.element(r["addresses"], lane, "i64")
         r.put(address_slot(r, copy, lane), 0, r.cast("trunc", address, "i32"))
         marked = (space, address, r.wide(r["size"]), r.const("i32", Mark.SET), zero, zero)
         r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
@@ -65,7 +64,7 @@ def _commit() -> Routine:
     r = Routine("tw_check_commit", "void", **WARP_PARAMETERS, mask="i32", kind="i32")
     with r.each_lane(r["mask"]) as lane:
         place = r.item(groups_of(r, r["kind"]), lane, 4)
-        r.put(place, 0, r.op("add", r.field(place, 0, "i32"), 1))
+        r.change(place, 0, "add", 1)
     return r
 
 
@@ -76,21 +75,21 @@ def _wait_groups() -> Routine:
     A wgmma is one operation of four warps: when one of them has waited for it, it is complete for all.
     """
     r = Routine("tw_check_landed", "void", **WARP_PARAMETERS, mask="i32", keep="i32", kind="i32", reads="i32")
-    products, first = r.compare("icmp eq", r["kind"], PRODUCTS), first_of_warpgroup(r)
+    products, first = r.equals(r["kind"], PRODUCTS), first_of_warpgroup(r)
     some = r.variable("i1", 0)
     with each_record(r) as copy:
         warp = r.wide(r.field(copy, COPY.WARP, "i32"))
-        beside = r.both(products, r.compare("icmp ult", r.op("sub", warp, first), 4))
-        mine = r.op("or", r.compare("icmp eq", warp, index_of(r)), beside)
-        kind = r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), r["kind"])
-        source = r.compare("icmp eq", r.field(copy, COPY.SIDE, "i32"), int(CopySide.FROM_SHARED))
-        meant = r.op("or", source, r.compare("icmp eq", r["reads"], 0))
+        beside = r.both(products, r.is_below(r.op("sub", warp, first), 4))
+        mine = r.op("or", r.equals(warp, index_of(r)), beside)
+        kind = r.equals(r.field(copy, COPY.KIND, "i32"), r["kind"])
+        source = r.equals(r.field(copy, COPY.SIDE, "i32"), int(CopySide.FROM_SHARED))
+        meant = r.op("or", source, r.equals(r["reads"], 0))
         with (
             r.when(r.both(mine, kind, meant)),
             r.each_lane(r.op("and", r.field(copy, COPY.LANES, "i32"), r["mask"])) as lane,
         ):
-            own = r.field(r.item(r.at(copy, COPY.GROUPS), lane, 4), 0, "i32")
-            since = r.op("sub", r.field(r.item(groups_of(r, r["kind"]), lane, 4), 0, "i32"), own)
+            own = r.element(r.at(copy, COPY.GROUPS), lane, "i32")
+            since = r.op("sub", r.element(groups_of(r, r["kind"]), lane, "i32"), own)
             with r.when(r.compare("icmp sgt", since, r["keep"])):
                 r.call("tw_check_land", "void", *warp_pointers(r), copy, lane, now_of(r))
                 some.put(1)
@@ -105,16 +104,16 @@ def _attach_to_mbarrier() -> Routine:
     """``cp.async.mbarrier.arrive``: attach some lanes' copies so far to mbarriers, whose phase completes them."""
     r = Routine("tw_check_told", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32")
     with r.each_lane(r["mask"]) as lane:
-        address = r.op("and", r.field(r.item(r["addresses"], lane, 8), 0, "i64"), 0xFFFF_FFFF)
+        address = r.op("and", r.element(r["addresses"], lane, "i64"), 0xFFFF_FFFF)
         key = r.op("add", with_rank(r, address), 1)
         phase = phase_of(r, key)
         bit = r.op("shl", r.const("i32", 1), lane)
         with each_record(r) as copy:
-            mine = r.compare("icmp eq", r.wide(r.field(copy, COPY.WARP, "i32")), index_of(r))
+            mine = r.equals(r.wide(r.field(copy, COPY.WARP, "i32")), index_of(r))
             lanes = r.op("and", r.field(copy, COPY.LANES, "i32"), bit)
-            kind = r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), COPIED)
-            free = r.compare("icmp eq", r.field(copy, COPY.KEY, "i64"), 0)
-            with r.when(r.both(mine, kind, free, r.compare("icmp ne", lanes, 0))):
+            kind = r.equals(r.field(copy, COPY.KIND, "i32"), COPIED)
+            free = r.equals(r.field(copy, COPY.KEY, "i64"), 0)
+            with r.when(r.both(mine, kind, free, r.differs(lanes, 0))):
                 r.put(copy, COPY.KEY, key)
                 r.put(copy, COPY.PHASE, phase)
                 r.put(copy, COPY.TIME, now_of(r))
@@ -126,8 +125,8 @@ def _complete_phase() -> Routine:
     r = Routine("tw_check_seen", "void", **WARP_PARAMETERS, key="i64")
     phase = phase_of(r, r["key"])
     with each_record(r) as copy:
-        attached = r.compare("icmp eq", r.field(copy, COPY.KEY, "i64"), r["key"])
-        over = r.compare("icmp ne", r.field(copy, COPY.PHASE, "i32"), phase)
+        attached = r.equals(r.field(copy, COPY.KEY, "i64"), r["key"])
+        over = r.differs(r.field(copy, COPY.PHASE, "i32"), phase)
         with r.when(r.both(attached, over)):
             time = r.field(copy, COPY.TIME, "i32")
             with r.each_lane(r.field(copy, COPY.LANES, "i32")) as lane:

@@ -64,12 +64,11 @@ def _issue() -> Routine:
     data = r["data"]
     verb = r.cast("trunc", r.field(data, REQUEST.VERB, "i64"), "i32")
     count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
-    with r.when(r.compare("icmp eq", r["kind"], int(Flight.TENSOR))):
-        plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
+    with r.when(r.equals(r["kind"], int(Flight.TENSOR))):
+        plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
         given = (r["ctx"], r["worker"], r["block"], r["warp"], data, plan, r["lane"], r["line"])
         failed = r.call("tw_tensor_plan", "i32", *given)
-        with r.when(r.compare("icmp ne", failed, 0)):
-            r.give(failed)
+        r.give_if(r.differs(failed, 0), failed)
         count.put(r.field(plan, PLAN.EXTENT, "i64"))
     # NOTE: a size may be anything. What is larger than shared memory is a fault, once the copy itself is issued.
     count.put(r.intrinsic("llvm.umin", count.get(), r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")))
@@ -78,7 +77,7 @@ def _issue() -> Routine:
     barrier = r.field(data, REQUEST.MBARRIER, "i64")
     store = r.const("i32", int(Action.STORE))
     own, one = (r["lane"], r["line"]), r.const("i32", 1)
-    with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
+    with r.when(r.equals(verb, Verb.LOAD)):
         with each_block(r, data) as at:
             target = (
                 with_rank(r, at(near)),
@@ -88,17 +87,15 @@ def _issue() -> Routine:
                 one,
             )
             r.call("tw_check_arrives", "void", *warp_pointers(r), *target, *own)
-        r.give(r.const("i32", 0))
-    with r.when(r.compare("icmp ult", verb, Verb.SEND)):
+        r.give(0)
+    with r.when(r.is_below(verb, Verb.SEND)):
         r.call("tw_check_leaves", "void", *warp_pointers(r), near, count.get(), r.const("i64", 0), *own)
         r.give(_claim_destination(r))
-    with r.when(r.compare("icmp ult", verb, Verb.WRITE)):
+    with r.when(r.is_below(verb, Verb.WRITE)):
         r.call("tw_check_leaves", "void", *warp_pointers(r), near, count.get(), with_rank(r, barrier), *own)
-    changes = r.op(
-        "or", r.compare("icmp eq", verb, Verb.SEND_REDUCE), r.compare("icmp eq", verb, Verb.CHANGE)
-    )
+    changes = r.op("or", r.equals(verb, Verb.SEND_REDUCE), r.equals(verb, Verb.CHANGE))
     action = r.select(changes, r.const("i32", int(Action.ATOMIC)), store)
-    bulk = r.cast("zext", r.compare("icmp ult", verb, Verb.WRITE), "i32")
+    bulk = r.cast("zext", r.is_below(verb, Verb.WRITE), "i32")
     r.call(
         "tw_check_arrives",
         "void",
@@ -110,18 +107,17 @@ def _issue() -> Routine:
         bulk,
         *own,
     )
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _claim_destination(r: Routine) -> Value:
     """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
-    tensor = r.cast("zext", r.compare("icmp eq", r["kind"], int(Flight.TENSOR)), "i32")
+    tensor = r.cast("zext", r.equals(r["kind"], int(Flight.TENSOR)), "i32")
     bit, zero = r.op("shl", r.const("i32", 1), r["lane"]), r.const("i32", 0)
     numbers = (bit, zero, r.const("i32", BULKS), r.const("i32", int(CopySide.TO_GLOBAL)), r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
-    with r.when(r.compare("icmp eq", copy, _NULL)):
-        r.give(zero)
+    r.give_if(r.is_null(copy), zero)
     r.put(copy, COPY.TENSOR, tensor)
     r.copy(r.at(copy, COPY.PLACES), r["data"], COPY.REQUEST_BYTES)
     step = r.const("i32", int(StoreStep.CLAIM))
@@ -134,7 +130,7 @@ def _walk_destination() -> Routine:
     names = {"tensor": "i32", "data": "ptr", "lane": "i32", "line": "i32", "step": "i32"}
     r = Routine("tw_check_store", "i32", ctx="ptr", worker="ptr", block="ptr", warp="ptr", **names)
     given = (r["ctx"], r["worker"], r["block"], r["warp"], r["data"], r["lane"], r["line"], r["step"])
-    with r.unless(r.compare("icmp eq", r["tensor"], 0)):
+    with r.unless(r.equals(r["tensor"], 0)):
         r.give(r.call("tw_tensor_store", "i32", *given))
     r.give(r.call("tw_bulk_store", "i32", *given))
     return r
@@ -145,11 +141,11 @@ def _check_destination() -> Routine:
     names = {"lane": "i32", "address": "i64", "bytes": "i64", "reduces": "i32", "line": "i32"}
     r = Routine("tw_check_destination", "void", **WARP_PARAMETERS, **names, values="ptr", step="i32")
     space, who = r.const("i32", GLOBAL), r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
-    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
+    with r.when(r.equals(r["step"], int(StoreStep.RELEASE))):
         landed = (space, r["address"], r["bytes"], r.const("i32", Mark.LAND), now_of(r), who)
         r.call("tw_check_mark", "void", r["ctx"], r["block"], *landed)
         r.give()
-    changes = r.compare("icmp ne", r["reduces"], 0)
+    changes = r.differs(r["reduces"], 0)
     action = r.select(changes, r.const("i32", int(Action.ATOMIC)), r.const("i32", int(Action.STORE)))
     flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
     given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], r["values"])
@@ -169,10 +165,9 @@ def _new_record(r: Routine, way: CopySide) -> Value:
     size = r.cast("trunc", r["bytes"], "i32")
     numbers = (bit, size, r.const("i32", BULKS), r.const("i32", int(way)), r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
-    with r.when(r.compare("icmp eq", copy, _NULL)):
-        r.give()
+    r.give_if(r.is_null(copy))
     r.put(address_slot(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
-    with r.unless(r.compare("icmp eq", r["barrier"], 0)):
+    with r.unless(r.equals(r["barrier"], 0)):
         bulk = r.const("i32", 1) if way == CopySide.FROM_SHARED else r["bulk"]
         r.call("tw_check_tells", "void", *warp_pointers(r), r["barrier"], bulk, r["lane"], r["line"])
         key = r.op("add", r["barrier"], 1)
@@ -190,7 +185,7 @@ def _write_shared() -> Routine:
         "tw_check_arrives", "void", **WARP_PARAMETERS, **_STRETCH, action="i32", bulk="i32", **_LANE_AND_LINE
     )
     space, zero = r.const("i32", SHARED), r.const("i32", 0)
-    changes = r.compare("icmp eq", r["action"], int(Action.ATOMIC))
+    changes = r.equals(r["action"], int(Action.ATOMIC))
     flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
     given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"], _NULL)
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
@@ -221,9 +216,9 @@ def _check_mbarrier() -> Routine:
     size, space, action = r.const("i64", 8), r.const("i32", SHARED), r.const("i32", int(Action.ATOMIC))
     given = (r["lane"], r["address"], size, space, action, r.const("i32", STRONG), r["line"], _NULL)
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
-    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     known = r.call("tw_check_where", "i1", r["ctx"], r["block"], space, r["address"], place)
-    with r.unless(r.both(known, r.compare("icmp ne", r["bulk"], 0))):
+    with r.unless(r.both(known, r.differs(r["bulk"], 0))):
         r.give()
     row = r.op("and", r.op("sub", r["address"], r.field(place, SHADOW.FIRST, "i64")), -4)
     first, stride = r.at(r.field(place, SHADOW.CELLS, "ptr"), row), r.field(place, SHADOW.STRIDE, "i64")
@@ -231,11 +226,11 @@ def _check_mbarrier() -> Routine:
     time, who, info = (r.field(r.at(first, r.op("mul", stride, i)), 0, "i32") for i in columns)
     warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
     made, maker = r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), r.op("lshr", who, LANE_BITS)
-    theirs = r.field(r.item(made, r.op("urem", r.wide(maker), warps), 4), 0, "i32")
-    own = r.field(r.item(made, index_of(r), 4), 0, "i32")
-    since = r.compare("icmp ugt", time, r.intrinsic("llvm.umax", theirs, own))
+    theirs = r.element(made, r.op("urem", r.wide(maker), warps), "i32")
+    own = r.element(made, index_of(r), "i32")
+    since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
     born = r.cast("trunc", r.field(place, SHADOW.BEGAN, "i64"), "i32")
-    with r.when(r.both(since, r.compare("icmp ugt", time, born))):
+    with r.when(r.both(since, r.is_above(time, born))):
         me = r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
         kind, bytes_ = r.const("i32", int(FindingKind.MBARRIER_UNPUBLISHED)), r.const("i32", 8)
         before, flags = r.op("lshr", info, LINE_BITS), r.const("i32", PROXY)

@@ -96,7 +96,7 @@ class ShuffledValues:
         return true if joined_by_and else self._not(true)
 
     def _not(self, lanes: Value) -> Value:
-        return self.e.op("xor", lanes, self.e.const("i32", -1))
+        return self.e.op("xor", lanes, -1)
 
     def _shuffle(self, instruction: Instruction, sources: Value, named: Value) -> None:
         target = _result(instruction)

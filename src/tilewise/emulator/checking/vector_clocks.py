@@ -112,7 +112,7 @@ def clock_base(r: Routine) -> Value:
     warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
     mine = r.wide(serial_of(r))
     base = r.op("sub", mine, r.op("urem", mine, warps))
-    grid_wide = r.compare("icmp ne", r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
+    grid_wide = r.differs(r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
     return r.select(grid_wide, r.const("i64", 0), base)
 
 
@@ -131,9 +131,9 @@ def lone_lane(r: Routine, mask: Value) -> Value:
     """The lane that synchronises alone, while others of its warp are there; else ``ALL``."""
     r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     first = r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
-    alone = r.compare("icmp eq", r.op("and", mask, r.op("sub", mask, 1)), 0)
+    alone = r.equals(r.op("and", mask, r.op("sub", mask, 1)), 0)
     live = r.field(r["warp"], WARP.LIVE, "i32")
-    others = r.compare("icmp ne", r.op("and", live, r.op("sub", live, 1)), 0)
+    others = r.differs(r.op("and", live, r.op("sub", live, 1)), 0)
     return r.select(r.both(alone, others), first, r.const("i32", ALL))
 
 
@@ -165,7 +165,7 @@ def covered_lane(r: Routine, clock: Value) -> Value:
 
 def has_private_clock(r: Routine) -> Value:
     """Whether a lane of this warp has acquired what the others have not."""
-    return r.compare("icmp ne", r.field(_private_lane(r), 0, "i32"), 0)
+    return r.differs(r.field(_private_lane(r), 0, "i32"), 0)
 
 
 # -- what other routines call --------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def release(
 ) -> None:
     """See ``tw_check_release``."""
     given = (r["ctx"], r["block"], r["warp"], clock, r.fixed(goes_on, "i32"), r.fixed(lane, "i32"))
-    r.call("tw_check_release", "void", *given, r.const("i32", after))
+    r.call("tw_check_release", "void", *given, after)
 
 
 def acquire(r: Routine, clock: Value, lane: Value | int = ALL) -> None:
@@ -212,9 +212,7 @@ def _least_entry() -> Routine:
     start = r.op("sub", r.wide(r.field(r["block"], BLOCK.SERIAL, "i32")), clock_base(r))
     least = r.variable("i32", -1)
     with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as i:
-        least.put(
-            r.intrinsic("llvm.umin", least.get(), r.field(r.item(clock, r.op("add", start, i), 4), 0, "i32"))
-        )
+        least.put(r.intrinsic("llvm.umin", least.get(), r.element(clock, r.op("add", start, i), "i32")))
     r.put(_slot_of_warp(r, CLOCKS.LEAST), 0, least.get())
     return r
 
@@ -222,7 +220,7 @@ def _least_entry() -> Routine:
 def _entry_of(r: Routine, who: Value) -> tuple[Value, Value]:
     """The index of an accessor's warp in a clock, and whether the clock has it."""
     entry = r.op("sub", r.wide(r.op("lshr", who, LANE_BITS)), clock_base(r))
-    return entry, r.compare("icmp ult", entry, clock_width(r))
+    return entry, r.is_below(entry, clock_width(r))
 
 
 def _raise_to(r: Routine, place: Value, time: Value) -> None:
@@ -232,12 +230,12 @@ def _raise_to(r: Routine, place: Value, time: Value) -> None:
 def _join() -> Routine:
     r = Routine("tw_check_join", "void", **WARP_PARAMETERS, target="ptr", source="ptr", lane="i32")
     with r.count(clock_width(r)) as i:
-        _raise_to(r, r.item(r["target"], i, 4), r.field(r.item(r["source"], i, 4), 0, "i32"))
+        _raise_to(r, r.item(r["target"], i, 4), r.element(r["source"], i, "i32"))
     tail = _tail(r, r["source"])
     time, every = r.field(tail, _TILL, "i32"), r.field(tail, _FENCED_LANES, "i32")
-    with r.unless(r.compare("icmp eq", time, 0)):
+    with r.unless(r.equals(time, 0)):
         _call_cover(r, r["target"], r.field(tail, _BY, "i32"), time)
-    with r.unless(r.compare("icmp eq", every, 0)):
+    with r.unless(r.equals(every, 0)):
         with r.when(r.compare("icmp slt", r["lane"], 0)):
             _raise_to(r, r.item(r["target"], own_entry(r), 4), every)
         with r.otherwise():
@@ -255,12 +253,11 @@ def _cover() -> Routine:
     entry, inside = _entry_of(r, r["who"])
     with r.unless(inside):
         r.give()
-    known = r.field(r.item(r["clock"], entry, 4), 0, "i32")
-    with r.when(r.compare("icmp uge", known, r["time"])):
-        r.give()
+    known = r.element(r["clock"], entry, "i32")
+    r.give_if(r.is_at_least(known, r["time"]))
     tail = _tail(r, r["clock"])
     by, time = r.field(tail, _BY, "i32"), r.variable("i32", r["time"])
-    with r.when(r.compare("icmp eq", by, r["who"])):
+    with r.when(r.equals(by, r["who"])):
         time.put(r.intrinsic("llvm.umax", r["time"], r.field(tail, _TILL, "i32")))
     with r.otherwise():
         _fold_tail(r, r["clock"])
@@ -274,27 +271,27 @@ def _widen() -> Routine:
     _fold_tail(r, r["clock"])
     tail = _tail(r, r["clock"])
     _raise_to(r, r.item(r["clock"], own_entry(r), 4), r.field(tail, _FENCED_LANES, "i32"))
-    r.put(tail, _FENCED_LANES, r.const("i32", 0))
+    r.put(tail, _FENCED_LANES, 0)
     return r
 
 
 def _fold_tail(r: Routine, clock: Value) -> None:
     tail = _tail(r, clock)
     time = r.field(tail, _TILL, "i32")
-    with r.unless(r.compare("icmp eq", time, 0)):
+    with r.unless(r.equals(time, 0)):
         entry, inside = _entry_of(r, r.field(tail, _BY, "i32"))
         with r.when(inside):
             _raise_to(r, r.item(clock, entry, 4), time)
-        r.put(tail, _TILL, r.const("i32", 0))
+        r.put(tail, _TILL, 0)
 
 
 def _settle() -> Routine:
     r = Routine("tw_check_settle", "void", **WARP_PARAMETERS)
     keeper = _private_lane(r)
-    with r.unless(r.compare("icmp eq", r.field(keeper, 0, "i32"), 0)):
+    with r.unless(r.equals(r.field(keeper, 0, "i32"), 0)):
         join(r, own_clock(r), _private_clock(r))
         r.fill(_private_clock(r), 0, clock_bytes(r))
-        r.put(keeper, 0, r.const("i32", 0))
+        r.put(keeper, 0, 0)
         r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
     return r
 
@@ -314,12 +311,10 @@ def _release() -> Routine:
         merge_private_clock(r)
     join(r, r["clock"], own_clock(r))
     mine = r.op("add", r["lane"], 1)
-    with r.when(
-        r.both(r.compare("icmp ne", mine, 0), r.compare("icmp eq", r.field(_private_lane(r), 0, "i32"), mine))
-    ):
+    with r.when(r.both(r.differs(mine, 0), r.equals(r.field(_private_lane(r), 0, "i32"), mine))):
         join(r, r["clock"], _private_clock(r))
     with r.when(r.both(several, r.compare("icmp slt", r["after"], 0))):
-        time = r.select(r.compare("icmp ne", r["goes_on"], 0), now, r.const("i32", FOREVER))
+        time = r.select(r.differs(r["goes_on"], 0), now, r.const("i32", FOREVER))
         r.put(r.item(r["clock"], own_entry(r), 4), 0, time)
     with r.otherwise():
         with r.when(several):
@@ -334,14 +329,14 @@ def _acquire() -> Routine:
     r = Routine("tw_check_acquire", "void", **WARP_PARAMETERS, clock="ptr", lane="i32")
     with r.unless(r.compare("icmp slt", r["lane"], 0)):
         keeper, mine = _private_lane(r), r.op("add", r["lane"], 1)
-        with r.unless(r.compare("icmp eq", r.field(keeper, 0, "i32"), mine)):
+        with r.unless(r.equals(r.field(keeper, 0, "i32"), mine)):
             merge_private_clock(r)
         r.put(keeper, 0, mine)
         join(r, _private_clock(r), r["clock"], r["lane"])
         r.give()
     # NOTE: lanes of one warp may synchronise by what lies at an address, too: its own entry is joined as well.
     join(r, own_clock(r), r["clock"])
-    mark_synced(r, r.field(r.item(own_clock(r), own_entry(r), 4), 0, "i32"))
+    mark_synced(r, r.element(own_clock(r), own_entry(r), "i32"))
     r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
     return r
 
@@ -351,19 +346,19 @@ def _ordered_before() -> Routine:
     r = Routine("tw_check_known", "i1", **WARP_PARAMETERS, other="i32", time="i32", me="i32")
     entry, inside = _entry_of(r, r["other"])
     with r.unless(inside):
-        r.give(r.compare("icmp ne", r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0))
+        r.give(r.differs(r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0))
     mine = r.op("add", r.op("and", r["me"], _LANE_MASK), 1)
-    own = r.compare("icmp eq", r.field(_private_lane(r), 0, "i32"), mine)
+    own = r.equals(r.field(_private_lane(r), 0, "i32"), mine)
     found = r.variable("i1", 0)
     for clock, counts in ((own_clock(r), Value("i1", "true")), (_private_clock(r), own)):
         with r.when(counts):
-            row = r.compare("icmp uge", r.field(r.item(clock, entry, 4), 0, "i32"), r["time"])
+            row = r.is_at_least(r.element(clock, entry, "i32"), r["time"])
             tail = _tail(r, clock)
             apart = r.op("xor", r.field(tail, _BY, "i32"), r["other"])
-            whole = r.compare("icmp eq", r.op("and", r["other"], _LANE_MASK), WHOLE)
-            warp = r.both(r.compare("icmp eq", r.op("lshr", apart, LANE_BITS), 0), whole)
-            those = r.op("or", r.compare("icmp eq", apart, 0), warp)
-            till = r.compare("icmp uge", r.field(tail, _TILL, "i32"), r["time"])
+            whole = r.equals(r.op("and", r["other"], _LANE_MASK), WHOLE)
+            warp = r.both(r.equals(r.op("lshr", apart, LANE_BITS), 0), whole)
+            those = r.op("or", r.equals(apart, 0), warp)
+            till = r.is_at_least(r.field(tail, _TILL, "i32"), r["time"])
             found.put(r.op("or", found.get(), r.op("or", row, r.both(those, till))))
     r.give(found.get())
     return r

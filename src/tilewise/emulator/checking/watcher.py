@@ -200,7 +200,7 @@ class _Checker(Watcher):
         known = next((few[part] for part in instruction.parts if part in few), None)
         if known is None or not item.rows:
             return e.mask()
-        return e.op("and", e.mask(), e.const("i32", known))
+        return e.op("and", e.mask(), known)
 
     def _read_lanes(self, size: Operand) -> Value:
         """The lanes of a cp.async that read: not those whose fourth operand is zero bytes, or ignore-src."""
@@ -212,9 +212,9 @@ class _Checker(Watcher):
             return e.mask()  # a cache policy
         if type_ == "pred":
             none = e.bits(e.splat(read(e, size, "pred", True)))
-            return e.op("and", e.mask(), e.op("xor", none, e.const("i32", -1)))
+            return e.op("and", e.mask(), e.op("xor", none, -1))
         count = read(e, size, "u32", True)
-        return e.op("and", e.mask(), e.bits(e.compare("icmp ne", count, e.const(count, 0))))
+        return e.op("and", e.mask(), e.bits(e.differs(count, 0)))
 
     def _access(self, item: Touch, instruction: Instruction) -> None:
         e = self.e
@@ -302,12 +302,12 @@ class _Checker(Watcher):
         row = len(words) % 32 == 0 and words[-1] - words[0] == len(words) - 1
         name = self._table([(word - words[0], *table[word]) for word in words])
         quick, careful, done = e.label("quick"), e.label("careful"), e.label("done")
-        every = e.compare("icmp eq", e.mask(), e.const("i32", -1))
+        every = e.equals(e.mask(), -1)
         e.branch(every, quick, careful, likely=True)
         e.place(quick)
-        low = e.op("add", access.base, e.const("i64", first)) if first else access.base
+        low = e.op("add", access.base, first) if first else access.base
         if self._space(item) == Space.SHARED:
-            low = e.op("and", low, e.const("i64", 0xFFFF_FFFF))
+            low = e.op("and", low, 0xFFFF_FFFF)
         ctx, _, block, warp = e.pointers()
         numbers = (self._space(item), int(action != Action.LOAD), instruction.line)
         good = e.call(
@@ -361,7 +361,7 @@ class _Checker(Watcher):
         given = [self._number(number) for number in (int(own), int(action), 0, instruction.line)]
         lane = self._number(WHOLE if loads else SEVERAL)
         for number in range(lines):
-            at = e.op("add", base, e.op("mul", step, e.const("i64", number))) if number else base
+            at = e.op("add", base, e.op("mul", step, number)) if number else base
             self._call("tw_check_touch", lane, at, e.const("i64", size), *given, _NULL)
 
     # -- what orders accesses -------------------------------------------------------------------
@@ -428,7 +428,7 @@ class _Checker(Watcher):
             return
         lanes = read(e, named, "u32", True)
         own = e.lanes("i32", [1 << lane for lane in range(32)])
-        missing = e.bits(e.compare("icmp eq", e.op("and", lanes, own), e.const(own, 0)))
+        missing = e.bits(e.equals(e.op("and", lanes, own), 0))
         self._call("tw_check_named", e.op("and", missing, e.mask()), self._number(instruction.line))
 
     def _call(self, name: str, *given: Value) -> None:

@@ -39,11 +39,11 @@ def _walk_matrix() -> Routine:
 
     start, leading, stride = (r.op("shl", part(low, 0x3FFF), 4) for low in (0, 16, 32))
     mode, base = part(62, 3), part(49, 7)
-    plain = r.compare("icmp eq", mode, 0)
+    plain = r.equals(mode, 0)
     span = r.select(plain, r.const("i64", 16), r.op("lshr", r.const("i64", 256), mode))
     chunks = r.op("sub", r.op("lshr", span, 4), 1)
     wide = r.select(plain, r.const("i64", 0), r.op("sub", r.const("i64", 4), mode))
-    across = r.compare("icmp ne", r["across"], 0)
+    across = r.differs(r["across"], 0)
     far = r.select(across, r.select(plain, leading, stride), stride)
     near = r.select(across, r.select(plain, stride, leading), leading)
     end = r.wide(r.op("add", r["first"], r["rows"]))
@@ -62,7 +62,7 @@ def _walk_matrix() -> Routine:
 
 def _mark_row(r: Routine, place: Value) -> None:
     many = r.const("i64", 16)
-    with r.when(r.compare("icmp eq", r["what"], Mark.LEAVE)):
+    with r.when(r.equals(r["what"], Mark.LEAVE)):
         space, flags = r.const("i32", SHARED), r.const("i32", PROXY)
         # NOTE: while it is issued, ``time`` is the line of the PTX.
         lane, load = r.const("i32", WHOLE), r.const("i32", int(Action.LOAD))
@@ -76,15 +76,14 @@ def _issue() -> Routine:
     """Record a wgmma's read of a matrix: of A, if ``first`` is not 0, the warp's own rows; B once for four warps."""
     r = Routine("tw_check_product", "void", **WARP_PARAMETERS, **_MATRIX, line="i32")
     index = r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)
-    own = r.compare("icmp ne", r["first"], 0)  # of A: 16 of its 64 rows
-    with r.unless(r.op("or", own, r.compare("icmp eq", index, 0))):
+    own = r.differs(r["first"], 0)  # of A: 16 of its 64 rows
+    with r.unless(r.op("or", own, r.equals(index, 0))):
         r.give()
     first = r.select(own, r.op("mul", index, 2), r.const("i32", 0))
     way = r.const("i32", int(CopySide.FROM_SHARED))
     numbers = (r.const("i32", 1), r.const("i32", 0), r.const("i32", PRODUCTS), way, r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
-    with r.when(r.compare("icmp eq", copy, _NULL)):
-        r.give()
+    r.give_if(r.is_null(copy))
     high = r.cast("trunc", r.op("lshr", r["bits"], 32), "i32")
     request = (r.cast("trunc", r["bits"], "i32"), high, first, r["rows"], r["bricks"], r["across"])
     for i, value in enumerate(request):

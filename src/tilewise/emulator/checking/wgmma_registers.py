@@ -67,11 +67,11 @@ def _fence() -> Routine:
     """A warp runs ``wgmma.fence``: its writes so far are ordered."""
     r = Routine("tw_check_ordered", "void", **WARP_PARAMETERS)
     table, size = _table(r), r.field(check_state(r), CHECK.REGISTERS, "i64")
-    r.put(table, _FENCED, r.const("i32", 1))
-    with r.unless(r.compare("icmp eq", r.field(table, _WRITES, "i32"), 0)):
-        r.put(table, _WRITES, r.const("i32", 0))
+    r.put(table, _FENCED, 1)
+    with r.unless(r.equals(r.field(table, _WRITES, "i32"), 0)):
+        r.put(table, _WRITES, 0)
         with r.count(size, ENTRY_BYTES, ENTRY_BYTES) as at:
-            r.put(r.at(table, at), _WRITTEN, r.const("i32", 0))
+            r.put(r.at(table, at), _WRITTEN, 0)
     merge_private_clock(r)
     return r
 
@@ -90,9 +90,9 @@ def _check_write() -> Routine:
     entry = r.item(table, r["number"], ENTRY_BYTES)
     with r.when(_in_flight(r, entry)):
         _report(r, FindingKind.REGISTER_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
-    with r.unless(r.compare("icmp eq", r["counts"], 0)):
+    with r.unless(r.equals(r["counts"], 0)):
         r.put(entry, _WRITTEN, r["line"])
-        r.put(table, _WRITES, r.const("i32", 1))
+        r.put(table, _WRITES, 1)
     return r
 
 
@@ -109,18 +109,18 @@ def _issue() -> Routine:
     """Check and record the registers, by number, of a wgmma that a warp issues."""
     r = Routine("tw_check_used", "void", **WARP_PARAMETERS, numbers="ptr", count="i64", line="i32")
     table, whole = _table(r), r.const("i32", WHOLE)
-    never = r.compare("icmp eq", r.field(table, _FENCED, "i32"), 0)
-    dirty = r.both(r.negation(never), r.compare("icmp ne", r.field(table, _WRITES, "i32"), 0))
+    never = r.equals(r.field(table, _FENCED, "i32"), 0)
+    dirty = r.both(r.negation(never), r.differs(r.field(table, _WRITES, "i32"), 0))
     with r.when(never):
         _report(r, FindingKind.REGISTER_UNFENCED, r.const("i32", 0), whole)
-        r.put(table, _FENCED, r.const("i32", 1))
+        r.put(table, _FENCED, 1)
     group = r.op("add", _closed_groups(r), 1)
     with r.count(r["count"]) as i:
-        entry = r.item(table, r.field(r.item(r["numbers"], i, 4), 0, "i32"), ENTRY_BYTES)
+        entry = r.item(table, r.element(r["numbers"], i, "i32"), ENTRY_BYTES)
         written = r.field(entry, _WRITTEN, "i32")
-        with r.when(r.both(dirty, r.compare("icmp ne", written, 0))):
+        with r.when(r.both(dirty, r.differs(written, 0))):
             _report(r, FindingKind.REGISTER_UNFENCED, written, whole)
-        r.put(entry, _WRITTEN, r.const("i32", 0))
+        r.put(entry, _WRITTEN, 0)
         r.put(entry, _GROUP, group)
         r.put(entry, _ISSUED, r["line"])
     return r
@@ -132,12 +132,10 @@ def _wait_groups() -> Routine:
     table = _table(r)
     done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), r.op("sub", _closed_groups(r), r["keep"]))
     r.put(table, _DONE, done)
-    time = r.field(
-        r.item(r.field(clocks_of(r), CLOCKS.PRODUCTS_DONE, "ptr"), first_of_warpgroup(r), 4), 0, "i32"
-    )
+    time = r.element(r.field(clocks_of(r), CLOCKS.PRODUCTS_DONE, "ptr"), first_of_warpgroup(r), "i32")
     own = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3))
     clock = r.item(own_clock(r), r.op("sub", own_entry(r), own), 4)
-    with r.count(4) as i, r.unless(r.compare("icmp eq", i, own)):
+    with r.count(4) as i, r.unless(r.equals(i, own)):
         entry = r.item(clock, i, 4)
         r.put(entry, 0, r.intrinsic("llvm.umax", r.field(entry, 0, "i32"), time))
     r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])

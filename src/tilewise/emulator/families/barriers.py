@@ -72,7 +72,7 @@ def _numbers(e: Context, operands: list[Operand]) -> tuple[Value, Value]:
     if len(operands) < 2:
         return number, e.const("i32", 0)
     count = _one_of_all(e, operands[1], _WRONG)
-    none = e.compare("icmp eq", count, e.const("i32", 0))
+    none = e.equals(count, 0)
     return number, e.select(none, e.const("i32", _WRONG), count)
 
 
@@ -83,8 +83,8 @@ def _one_of_all(e: Context, operand: Operand, wrong: int) -> Value:
         return read(e, operand, "u32", False)
     values = read(e, operand, "u32", True)
     first = e.first_lane(values)
-    other = e.op("and", e.bits(e.compare("icmp ne", values, e.splat(first))), e.mask())
-    return e.select(e.compare("icmp eq", other, e.const("i32", 0)), first, e.const("i32", wrong))
+    other = e.op("and", e.bits(e.differs(values, e.splat(first))), e.mask())
+    return e.select(e.equals(other, 0), first, e.const("i32", wrong))
 
 
 @waits(
@@ -123,7 +123,7 @@ def arrive_and_go_on(e: Context, instruction: Instruction) -> None:
     assert lower is not None
     answer = lower(e, instruction)
     good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 2)), "failed", good, likely=False)
+    e.branch(e.equals(answer, 2), "failed", good, likely=False)
     e.place(good)
 
 
@@ -131,18 +131,18 @@ def arrive_and_go_on(e: Context, instruction: Instruction) -> None:
 def bar_result(e: Context, instruction: Instruction) -> None:
     """What the votes at a barrier came to."""
     operands = instruction.operands
-    number = e.op("and", _one_of_all(e, operands[1], 0), e.const("i32", BARRIERS - 1))
-    place = e.op("mul", e.cast("zext", number, "i64"), e.const("i64", 4))
+    number = e.op("and", _one_of_all(e, operands[1], 0), BARRIERS - 1)
+    place = e.op("mul", e.cast("zext", number, "i64"), 4)
     result = e.load("i32", e.offset(e.offset("%warp", WARP.RESULTS), place), 4)
     target = operands[0]
     if not isinstance(target, Register):
         raise unsupported(instruction, "its destination must be a register")
     if "popc" in instruction.parts:
-        write(e, target, e.op("and", result, e.const("i32", 0xFFFF)), "u32")
+        write(e, target, e.op("and", result, 0xFFFF), "u32")
     elif "and" in instruction.parts:
-        count = e.op("and", result, e.const("i32", 0xFFFF))
-        total = e.op("lshr", result, e.const("i32", 16))
-        write(e, target, e.compare("icmp eq", count, total), "pred")
+        count = e.op("and", result, 0xFFFF)
+        total = e.op("lshr", result, 16)
+        write(e, target, e.equals(count, total), "pred")
     else:
-        count = e.op("and", result, e.const("i32", 0xFFFF))
-        write(e, target, e.compare("icmp ne", count, e.const("i32", 0)), "pred")
+        count = e.op("and", result, 0xFFFF)
+        write(e, target, e.differs(count, 0), "pred")

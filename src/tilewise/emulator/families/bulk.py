@@ -123,10 +123,10 @@ class Columns:
         e = self.e
         wide = take_addresses(e, self.instruction, operand)
         if space.startswith("shared"):
-            wide = e.op("and", wide, e.const(wide, 0xFFFF_FFFF))
+            wide = e.op("and", wide, 0xFFFF_FFFF)
         elif space == "generic" and isinstance(operand, Address) and isinstance(operand.base, Symbol):
             place = e.program.places.get(operand.base.name)
-            wide = e.op("add", wide, e.const(wide, WINDOWS.get(place.space, 0) if place else 0))
+            wide = e.op("add", wide, WINDOWS.get(place.space, 0) if place else 0)
         self.put(offset, wide)
 
     def issue(self, kind: Flight, group: FlightClass, verb: int) -> None:
@@ -259,7 +259,7 @@ def put_cluster_address(columns: Columns, offset: int, operand: Operand, generic
     if generic:
         place = e.offset(columns.place, offset // 8 * COLUMN)
         wide = e.load(vector("i64"), place, 64)
-        e.store(e.op("sub", wide, e.const(wide, GENERIC_SHARED)), place, 64)
+        e.store(e.op("sub", wide, GENERIC_SHARED), place, 64)
 
 
 def _values(e: Context, instruction: Instruction, operand: Operand, type_: str, count: int) -> None:

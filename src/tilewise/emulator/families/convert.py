@@ -160,11 +160,11 @@ def _to_tf32(e: Emitter, instruction: Instruction, a: Value, of: str) -> Value:
     way = _check_modifiers(instruction, ("rna", "rn", "rz"), f"satfinite {relu}")
     finite = "satfinite" in instruction.parts
     bits = narrow(e, _limited(e, instruction, a), FORMATS["tf32"], way, finite)
-    bits = e.op("shl", bits, e.const(bits, 13))
+    bits = e.op("shl", bits, 13)
     if way == "rna" and not finite:
         # GPUs cut a NaN's digits off, too; of some an infinity is left.
         whole = e.cast("bitcast", a, "i32")
-        cut = e.op("and", whole, e.const(whole, 0xFFFF_E000))
+        cut = e.op("and", whole, 0xFFFF_E000)
         bits = e.select(e.compare("fcmp uno", a, a), cut, bits)
     return e.cast("bitcast", bits, "float")
 
@@ -232,7 +232,7 @@ def _packed_by_chance(
     _check_modifiers(instruction, ("rs",), "satfinite relu")
     if (to, of) != ("bf16x2", "f32"):
         raise unsupported(instruction, ".rs is supported between these types alone: .bf16x2.f32")
-    bits = (e.op("and", chance, e.const(chance, 0xFFFF)), e.op("lshr", chance, e.const(chance, 16)))
+    bits = (e.op("and", chance, 0xFFFF), e.op("lshr", chance, 16))
     values = (_limited(e, instruction, value) for value in (low, high))
     finite = "satfinite" in instruction.parts
     return halves.join(e, *(narrow_by_chance(e, v, r, finite) for v, r in zip(values, bits, strict=True)))

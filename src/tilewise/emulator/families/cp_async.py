@@ -77,7 +77,7 @@ def wait_groups(e: Context, instruction: Instruction, group: FlightClass) -> Non
 
 def _is_eager(e: Context) -> Value:
     order = e.load("i64", e.offset("%ctx", LAUNCH.ORDER), 8)
-    return e.compare("icmp eq", order, e.const("i64", 0))
+    return e.equals(order, 0)
 
 
 def issue(e: Context, instruction: Instruction, kind: Flight, group: FlightClass, mask: Value) -> str:
@@ -85,7 +85,7 @@ def issue(e: Context, instruction: Instruction, kind: Flight, group: FlightClass
     numbers = [e.const("i32", int(kind)), e.const("i32", int(group)), mask]
     flight = e.call("tw_flight", "ptr", *e.pointers(), *numbers, e.const("i32", instruction.line))
     good = e.label("good")
-    e.branch(e.compare("icmp ne", flight, Value("ptr", "null")), good, "failed", likely=True)
+    e.branch(e.differs(flight, Value("ptr", "null")), good, "failed", likely=True)
     e.place(good)
     return e.offset(flight.ref, FLIGHT.DATA)
 
@@ -171,11 +171,11 @@ def _at_once(e: Context, source: MemoryAccess, target: MemoryAccess, bytes_read:
         e.jump(done)
         return
     slow = e.label("slow")
-    whole = e.compare("icmp eq", bytes_read, e.const(bytes_read, size))
-    whole_bits = e.op("or", e.bits(whole), e.op("xor", e.mask(), e.const("i32", -1)))
-    every = e.op("and", e.mask(), e.const("i32", -1))
-    whole_all = e.compare("icmp eq", whole_bits, e.const("i32", -1))
-    full = e.compare("icmp eq", every, e.const("i32", -1))
+    whole = e.equals(bytes_read, size)
+    whole_bits = e.op("or", e.bits(whole), e.op("xor", e.mask(), -1))
+    every = e.op("and", e.mask(), -1)
+    whole_all = e.equals(whole_bits, -1)
+    full = e.equals(every, -1)
     fast = e.label("fast")
     e.branch(e.op("and", whole_all, full), fast, slow, likely=True)
     e.place(fast)

@@ -77,7 +77,7 @@ def _set(
     e.store(lane_addresses(e, instruction, instruction.operands[0]), addresses, 64)
     value = e.resize(read(e, operand, type_, True), "i64", False)
     if from_zero:  # the instruction counts ranks from 0
-        value = e.op("add", value, e.const(value, 1))
+        value = e.op("add", value, 1)
     e.store(value, values, 64)
     space = {"shared": Space.OWN, "global": Space.GLOBAL}.get(space_of(instruction), Space.GENERIC)
     answer = e.call(
@@ -112,6 +112,6 @@ def copy_map(e: Context, instruction: Instruction) -> None:
     e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
     to, wide = (e.first_lane(take_addresses(e, instruction, operand)) for operand in (target, source))
-    here = e.op("and", wide, e.const("i64", 0xFFFF_FFFF))
-    given = (to, here, e.op("and", lane, e.const("i32", 31)), e.const("i32", instruction.line))
+    here = e.op("and", wide, 0xFFFF_FFFF)
+    given = (to, here, e.op("and", lane, 31), e.const("i32", instruction.line))
     e.leave_on_fault(e.call("tw_map_copy", "i32", *e.pointers(), *given))

@@ -154,7 +154,7 @@ def _offsets(e: Context, instruction: Instruction, operand: Operand) -> Value:
         base = e.op("add", e.splat(base), e.lanes("i64", lanes))
     if {"shared", "shared::cta"} & set(instruction.parts):
         return e.resize(base, "i32", False)
-    base = e.op("sub", base, e.const(base, GENERIC_SHARED))
+    base = e.op("sub", base, GENERIC_SHARED)
     return e.resize(e.intrinsic("llvm.umin", base, e.const(base, 0xFFFF_FFF0)), "i32", False)
 
 
@@ -166,7 +166,7 @@ def _row_by_row(e: Context, instruction: Instruction, function: str, offsets: Va
         "i32",
         *e.pointers(),
         Value("ptr", addresses),
-        e.op("and", e.mask(), e.const("i32", _named(count))),
+        e.op("and", e.mask(), _named(count)),
         e.const("i32", _ROW_BYTES),
         e.const("i32", int(Space.OWN)),
         e.const("i32", instruction.line),
@@ -208,11 +208,11 @@ def _check(e: Emitter, count: int) -> None:
     offsets = e.load(vector("i32"), "%rows", 4)
     # Turned right by four bits, a row's offset is its number; a crooked one is beyond any number.
     number = e.intrinsic("llvm.fshr", offsets, offsets, e.const(offsets, 4))
-    limit = e.op("lshr", Value("i64", "%bytes"), e.const("i64", 4))
-    good = e.compare("icmp ult", number, e.splat(e.resize(limit, "i32", False)))
+    limit = e.op("lshr", Value("i64", "%bytes"), 4)
+    good = e.is_below(number, e.splat(e.resize(limit, "i32", False)))
     named = e.const("i32", _named(count))
     there = e.op("and", e.op("and", e.bits(good), Value("i32", "%mask")), named)
-    e.branch(e.compare("icmp eq", there, named), "yes", "no", likely=True)
+    e.branch(e.equals(there, named), "yes", "no", likely=True)
     e.place("yes")
 
 

@@ -125,7 +125,7 @@ def _last_lane(e: Context, value: Value) -> Value:
     """The value in the last lane that runs: of several stores to one place, the last stays."""
     e.declare("llvm.ctlz.i32", "i32", ["i32", "i1"])
     zeros = e.set("i32", f"call i32 @llvm.ctlz.i32({e.mask()}, i1 false)")
-    lane = e.op("and", e.op("sub", e.const("i32", 31), zeros), e.const("i32", 31))
+    lane = e.op("and", e.op("sub", e.const("i32", 31), zeros), 31)
     return e.set(value.scalar, f"extractelement {value}, {lane}")
 
 
@@ -167,7 +167,7 @@ def _shared_addresses(e: Context, instruction: Instruction, operand: Operand) ->
     """Each lane's address in shared memory; of a generic one that leads elsewhere, one beyond its end."""
     wide = take_addresses(e, instruction, operand)
     if "shared::cta" not in instruction.parts:
-        wide = e.op("sub", wide, e.const(wide, GENERIC_SHARED))
+        wide = e.op("sub", wide, GENERIC_SHARED)
     return e.intrinsic("llvm.umin", wide, e.const(wide, 0xFFFF_FFF0))
 
 

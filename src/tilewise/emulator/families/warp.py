@@ -139,7 +139,7 @@ def _constant_of(e: Context, operand: Operand) -> int | None:
 
 
 def _lane(e: Context, values: Value, lane: Value) -> Value:
-    safe = e.op("and", lane, e.const("i32", 31))
+    safe = e.op("and", lane, 31)
     return e.set(values.scalar, f"extractelement {values}, {safe}")
 
 
@@ -148,8 +148,8 @@ def _sources(e: Context, mode: str, b: Value, c: Value) -> tuple[Value, Value]:
     lane = e.lanes("i32", _LANES)
     low_bits = e.const(lane, 31)
     by, clamp = e.op("and", b, low_bits), e.op("and", c, low_bits)
-    segment = e.op("and", e.op("lshr", c, e.const(c, 8)), low_bits)
-    beyond = e.op("xor", segment, e.const(segment, -1))
+    segment = e.op("and", e.op("lshr", c, 8), low_bits)
+    beyond = e.op("xor", segment, -1)
     low = e.op("and", lane, segment)
     most = e.op("or", low, e.op("and", clamp, beyond))
     if mode == "idx":
@@ -189,13 +189,13 @@ def vote(e: Context, instruction: Instruction) -> None:
     if parts[0] == "ballot":
         _put(e, target, ayes, "b32")
         return
-    every = e.compare("icmp eq", ayes, members)
-    none = e.compare("icmp eq", ayes, e.const(ayes, 0))
+    every = e.equals(ayes, members)
+    none = e.equals(ayes, 0)
     match parts[0]:
         case "all":
             result = every
         case "any":
-            result = e.op("xor", none, e.const(none, 1))
+            result = e.op("xor", none, 1)
         case _:
             result = e.op("or", every, none)
     _put(e, target, result, "pred")
@@ -229,7 +229,7 @@ def elect(e: Context, instruction: Instruction) -> None:
     leader = _first(e, members)
     _put(e, target, leader, "b32")
     if flag is not None:
-        _put(e, flag, e.compare("icmp eq", e.lanes("i32", _LANES), e.splat(leader)), "pred")
+        _put(e, flag, e.equals(e.lanes("i32", _LANES), e.splat(leader)), "pred")
 
 
 def _first(e: Context, lanes: Value) -> Value:
@@ -237,7 +237,7 @@ def _first(e: Context, lanes: Value) -> Value:
     suffix = "v32i32" if lanes.is_vector else "i32"
     e.declare(f"llvm.cttz.{suffix}", lanes.type, [lanes.type, "i1"])
     found = e.set(lanes.type, f"call {lanes.type} @llvm.cttz.{suffix}({lanes}, i1 false)")
-    return e.op("and", found, e.const(found, 31))
+    return e.op("and", found, 31)
 
 
 # -- match ----------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def match_(e: Context, instruction: Instruction) -> None:
     if kind == "any":
         _put(e, target, equal, "b32")
         return
-    every = e.compare("icmp eq", equal, members)
+    every = e.equals(equal, members)
     _put(e, target, e.select(every, members, e.const(members, 0)), "b32")
     if flag is not None:
         _put(e, flag, every, "pred")
@@ -270,7 +270,7 @@ def match_(e: Context, instruction: Instruction) -> None:
 
 def _equal_to_first(e: Context, values: Value, members: Value) -> Value:
     first = e.splat(_lane(e, values, _first(e, members)))
-    return e.op("and", e.bits(e.compare("icmp eq", values, first)), members)
+    return e.op("and", e.bits(e.equals(values, first)), members)
 
 
 def _equal_by_lane(e: Context, values: Value) -> Value:
@@ -278,7 +278,7 @@ def _equal_by_lane(e: Context, values: Value) -> Value:
     found = e.zero("<32 x i32>")
     for lane in _LANES:
         mine = e.splat(e.set(values.scalar, f"extractelement {values}, i64 {lane}"))
-        lanes = e.bits(e.compare("icmp eq", values, mine))
+        lanes = e.bits(e.equals(values, mine))
         found = e.set(found.type, f"insertelement {found}, {lanes}, i64 {lane}")
     return found
 
@@ -316,23 +316,23 @@ def redux(e: Context, instruction: Instruction) -> None:
 def _redux_real(e: Context, op: str, extra: set[str], values: Value, members: Value) -> Value:
     """Least and greatest f32: -0 is less than +0, and NaN counts only where ``.NaN`` asks for it."""
     if "abs" in extra:
-        values = e.op("and", values, e.const(values, 0x7FFF_FFFF))
-    size = e.op("and", values, e.const(values, 0x7FFF_FFFF))
-    odd = _like(e, e.bits(e.compare("icmp ugt", size, e.const(size, 0x7F80_0000))), members)
-    numbers = e.op("and", members, e.op("xor", odd, e.const(odd, -1)))
+        values = e.op("and", values, 0x7FFF_FFFF)
+    size = e.op("and", values, 0x7FFF_FFFF)
+    odd = _like(e, e.bits(e.is_above(size, 0x7F80_0000)), members)
+    numbers = e.op("and", members, e.op("xor", odd, -1))
     identity = e.const(values, _IDENTITY[op, "f32"])
     best = _ordered(e, _reduce(e, op, True, _ordered(e, values), identity, numbers))
-    nothing = e.compare("icmp eq", numbers, e.const(numbers, 0))
+    nothing = e.equals(numbers, 0)
     if "NaN" in extra:
-        some = e.compare("icmp ne", e.op("and", members, odd), e.const(members, 0))
+        some = e.differs(e.op("and", members, odd), 0)
         nothing = e.op("or", nothing, some)
     return e.select(nothing, e.const(best, _CANONICAL_NAN), best)
 
 
 def _ordered(e: Context, bits: Value) -> Value:
     """The bits of floats as integers of the same order; and back again."""
-    sign = e.op("ashr", bits, e.const(bits, 31))
-    return e.op("xor", bits, e.op("and", sign, e.const(bits, 0x7FFF_FFFF)))
+    sign = e.op("ashr", bits, 31)
+    return e.op("xor", bits, e.op("and", sign, 0x7FFF_FFFF))
 
 
 def _reduce(e: Context, op: str, signed: bool, values: Value, identity: Value, members: Value) -> Value:
@@ -345,7 +345,7 @@ def _reduce(e: Context, op: str, signed: bool, values: Value, identity: Value, m
     result = identity
     for lane in _LANES:
         one = e.splat(e.set("i32", f"extractelement {values}, i64 {lane}"))
-        named = e.compare("icmp ne", e.op("and", members, e.const(members, 1 << lane)), e.const(members, 0))
+        named = e.differs(e.op("and", members, 1 << lane), 0)
         item = e.select(named, one, identity)
         result = (
             e.intrinsic(f"llvm.{word}", result, item) if op in ("min", "max") else e.op(word, result, item)

@@ -251,7 +251,7 @@ def _adds(e: Context, operand: Operand) -> Value:
     value = read(e, operand, "pred", False) if _uniform(e, operand) else None
     if value is None:
         lanes = e.op("and", e.bits(read(e, operand, "pred", True)), e.mask())
-        value = e.compare("icmp ne", lanes, e.const("i32", 0))
+        value = e.differs(lanes, 0)
     return e.cast("zext", value, "i32")
 
 

@@ -160,13 +160,18 @@ class Emitter:
     def differs(self, a: Value, b: Value | int) -> Value:
         return self.compare("icmp ne", a, b)
 
+    # NOTE: the next four compare unsigned numbers.
     def is_below(self, a: Value, b: Value | int) -> Value:
-        """Emit a comparison of unsigned numbers."""
         return self.compare("icmp ult", a, b)
 
     def is_above(self, a: Value, b: Value | int) -> Value:
-        """Emit a comparison of unsigned numbers."""
         return self.compare("icmp ugt", a, b)
+
+    def is_at_least(self, a: Value, b: Value | int) -> Value:
+        return self.compare("icmp uge", a, b)
+
+    def is_at_most(self, a: Value, b: Value | int) -> Value:
+        return self.compare("icmp ule", a, b)
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         return self.set(a.type, f"select {condition}, {a}, {b}")
@@ -200,10 +205,11 @@ class Emitter:
         self.declare(full, type_, [a.type])
         return self.set(type_, f"call {type_} @{full}({a})")
 
-    def call(self, name: str, result: str, *args: Value) -> Value:
-        """Emit a call of a function of the run-time support."""
-        self.declare(name, result, [arg.type for arg in args])
-        listed = ", ".join(map(str, args))
+    def call(self, name: str, result: str, *args: Value | int) -> Value:
+        """Emit a call of a function of the run-time support; a plain number is an i32."""
+        values = [self.fixed(arg, "i32") for arg in args]
+        self.declare(name, result, [value.type for value in values])
+        listed = ", ".join(map(str, values))
         if result == "void":
             self.line(f"call void @{name}({listed})")
             return Value("void", "")

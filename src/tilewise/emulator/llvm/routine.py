@@ -91,10 +91,6 @@ class Routine(Emitter):
         """Return the parameters ``POINTERS``, to be passed on."""
         return self["ctx"], self["worker"], self["block"], self["warp"]
 
-    def call(self, name: str, result: str, *args: Value | int) -> Value:
-        """Emit a call of another routine; a plain number is an i32."""
-        return super().call(name, result, *(self.fixed(arg, "i32") for arg in args))
-
     def is_null(self, pointer: Value) -> Value:
         return self.equals(pointer, NULL)
 
@@ -140,6 +136,10 @@ class Routine(Emitter):
         return made
 
     # -- memory ---------------------------------------------------------------------------------
+    def reserve(self, type_: str, align: int = 0) -> Value:
+        """Return the pointer to memory of the routine's own."""
+        return Value("ptr", self.alloca(type_, align))
+
     def at(self, pointer: Value, by: Value | int) -> Value:
         return Value("ptr", self.offset(pointer.ref, by if isinstance(by, int) else self.wide(by)))
 

@@ -87,7 +87,7 @@ def watch_copy(e: Context, instruction: Instruction, way: str, figures: Value, l
         log,
         *(e.const("i32", number) for number in numbers),
         e.mask(),
-        e.const("i32", instruction.line),
+        instruction.line,
     )
     e.leave_on_fault(answer)
 
@@ -100,26 +100,25 @@ def routines() -> list[Routine]:
 def _note(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
     """Add an amount to a figure of the copy."""
     figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
-    with r.unless(r.compare("icmp eq", figures, _NULL)):
+    with r.unless(r.is_null(figures)):
         r.put(figures, 8 * figure, r.op("add", r.field(figures, 8 * figure, "i64", 8), amount), 8)
 
 
 def _bulk() -> Routine:
     numbers = {"kind": "i32", "verb": "i32", "straight": "i32", "how": "i32", "mask": "i32", "line": "i32"}
     r = Routine("tw_watch_bulk", "i32", **_CONTEXT, columns="ptr", figures="ptr", log="ptr", **numbers)
-    with r.when(r.compare("icmp eq", r["mask"], 0)):
-        r.give(r.const("i32", 0))
-    sink = Value("ptr", r.alloca(f"[{_SINK.SIZE} x i8]", 8))
-    data = Value("ptr", r.alloca(f"[{REQUEST.VALUES} x i8]", 64))
-    loads = r.compare("icmp eq", r["verb"], Verb.LOAD)
-    outside = r.compare("icmp ule", r["verb"], Verb.REDUCE)  # what goes from block to block touches no memory
-    tensor = r.compare("icmp eq", r["kind"], int(Flight.TENSOR))
+    r.give_if(r.equals(r["mask"], 0), 0)
+    sink = r.reserve(f"[{_SINK.SIZE} x i8]", 8)
+    data = r.reserve(f"[{REQUEST.VALUES} x i8]", 64)
+    loads = r.equals(r["verb"], Verb.LOAD)
+    outside = r.is_at_most(r["verb"], Verb.REDUCE)  # what goes from block to block touches no memory
+    tensor = r.equals(r["kind"], int(Flight.TENSOR))
     r.put(sink, _SINK.FIGURES, r["figures"], 8)
     r.put(sink, _SINK.LOG, r.select(outside, r["log"], _NULL), 8)
     r.put(sink, _SINK.KIND, r.wide(r["how"]), 8)
     r.put(sink, _SINK.LOADS, r.resize(loads, "i64", False), 8)
     r.put(sink, _SINK.STRAIGHT, r.wide(r["straight"]), 8)
-    with r.unless(r.compare("icmp eq", r["log"], _NULL)):
+    with r.unless(r.is_null(r["log"])):
         number = r.field(r["block"], BLOCK.NUMBER, "i64", 8)
         r.call("tw_trace_block", "void", r["log"], number)
     _note(r, sink, CopyFigure.RUNS, r.const("i64", 1))
@@ -131,12 +130,12 @@ def _bulk() -> Routine:
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
             r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
-        _set_receivers(r, sink, data, r.both(loads, r.compare("icmp eq", r["straight"], 0)))
+        _set_receivers(r, sink, data, r.both(loads, r.equals(r["straight"], 0)))
         with r.when(tensor):
             _count_tensor(r, sink, data, lane)
         with r.otherwise():
             _count_flat(r, sink, data)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -144,7 +143,7 @@ def _set_receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
     """Store how many blocks get a copy; only loads may have several."""
     one = r.const("i64", 1)
     listed = r.select(lists, r.field(data, REQUEST.BLOCKS, "i64"), r.const("i64", NONE))
-    several = r.compare("icmp ne", listed, NONE)
+    several = r.differs(listed, NONE)
     blocks = r.intrinsic("llvm.ctpop", r.op("and", listed, 0xFFFF))
     r.put(sink, _SINK.RECEIVERS, r.select(several, blocks, one), 8)
     r.put(sink, _SINK.LEAST, r.select(several, r.const("i64", _PAIR), one), 8)
@@ -163,7 +162,7 @@ def _count_flat(r: Routine, sink: Value, data: Value) -> None:
     """Count a copy of adjacent bytes."""
     count = r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF)
     _note_bytes(r, sink, count)
-    with r.when(r.compare("icmp ult", r["verb"], Verb.WRITE)):
+    with r.when(r.is_below(r["verb"], Verb.WRITE)):
         offset, place = (r.field(data, at, "i64") for at in (REQUEST.SHARED, REQUEST.GLOBAL))
         r.call("tw_watch_pieces", "void", sink, place, offset, count, r.const("i64", int(CopyFigure.SECTORS)))
 
@@ -171,20 +170,18 @@ def _count_flat(r: Routine, sink: Value, data: Value) -> None:
 def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     """Count a tensor copy, row by row of its box or of its pixels."""
     take_map(r, data, lane)
-    plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
+    plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
     failed = r.call("tw_tensor_plan", "i32", *support_arguments(r), data, plan, lane, r["line"])
-    with r.when(r.compare("icmp ne", failed, 0)):
-        r.give(failed)
+    r.give_if(r.differs(failed, 0), failed)
     r.put(plan, PLAN.AT, r.op("and", r.field(data, REQUEST.SHARED, "i64"), _OFFSETS))
     r.put(plan, PLAN.WATCH, sink)
-    with r.unless(r.compare("icmp eq", r["verb"], Verb.LOAD)):
+    with r.unless(r.equals(r["verb"], Verb.LOAD)):
         # What lies outside is not written: the bytes of a store are counted row by row.
         r.put(plan, PLAN.TOTAL, r.const("i64", 0))
     _note_bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
     looking = r.const("i32", Verb.LOOK)
     failed = r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, lane, r["line"], looking)
-    with r.when(r.compare("icmp ne", failed, 0)):
-        r.give(failed)
+    r.give_if(r.differs(failed, 0), failed)
 
 
 def _row() -> Routine:
@@ -194,12 +191,12 @@ def _row() -> Routine:
     plan, low, high = r["plan"], r["low"], r["high"]
     sink = r.field(plan, PLAN.WATCH, "ptr")
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
-    with r.when(r.compare("icmp ne", step, 1)):
+    with r.when(r.differs(step, 1)):
         _count_scattered_row(r, sink, unit, step)
         r.give()
 
     def part(first: Value, end: Value, figure: CopyFigure) -> None:
-        with r.when(r.compare("icmp ult", first, end)):
+        with r.when(r.is_below(first, end)):
             skip, count = r.op("mul", first, unit), r.op("mul", r.op("sub", end, first), unit)
             offset = r.op("add", r["offset"], skip)
             # What lies outside has no address: it is counted as it lies in shared memory.
@@ -208,7 +205,7 @@ def _row() -> Routine:
             r.call("tw_watch_pieces", "void", sink, *given, r.const("i64", int(figure)))
 
     part(low, high, CopyFigure.SECTORS)
-    with r.when(r.compare("icmp ne", r.field(sink, _SINK.LOADS, "i64", 8), 0)):
+    with r.when(r.differs(r.field(sink, _SINK.LOADS, "i64", 8), 0)):
         part(r.const("i64", 0), low, CopyFigure.OUTSIDE)
         part(r.intrinsic("llvm.umax", low, high), r.field(plan, PLAN.COUNT, "i64"), CopyFigure.OUTSIDE)
     with r.otherwise():
@@ -230,9 +227,9 @@ def _pieces() -> Routine:
     r = Routine("tw_watch_pieces", "void", sink="ptr", **numbers)
     sink, line = r["sink"], r.const("i64", _LINE)
     least, log = r.field(sink, _SINK.LEAST, "i64", 8), r.field(sink, _SINK.LOG, "ptr", 8)
-    within = r.compare("icmp eq", r["figure"], int(CopyFigure.SECTORS))
-    writes = r.both(within, r.compare("icmp ne", log, _NULL))
-    straight = r.compare("icmp ne", r.field(sink, _SINK.STRAIGHT, "i64", 8), 0)
+    within = r.equals(r["figure"], int(CopyFigure.SECTORS))
+    writes = r.both(within, r.differs(log, _NULL))
+    straight = r.differs(r.field(sink, _SINK.STRAIGHT, "i64", 8), 0)
     away = r.op("sub", r.select(straight, r["place"], r["offset"]), r["place"])
     kind = r.field(sink, _SINK.KIND, "i64", 8)
     place, end = r.variable("i64", r["place"]), r.op("add", r["place"], r["bytes"])
@@ -246,7 +243,7 @@ def _pieces() -> Routine:
         until = r.intrinsic("llvm.smin", until, end)
         first, last = (r.op("lshr", at, _SECTOR_SHIFT) for at in (here, r.op("sub", until, 1)))
         # One sector alone, where two are the least, comes with its neighbour.
-        alone = r.compare("icmp ult", r.op("sub", last, first), r.op("sub", least, 1))
+        alone = r.is_below(r.op("sub", last, first), r.op("sub", least, 1))
         first = r.select(alone, r.op("and", first, -_PAIR), first)
         last = r.select(alone, r.op("or", last, 1), last)
         total.add(r.op("add", r.op("sub", last, first), 1))
@@ -254,7 +251,7 @@ def _pieces() -> Routine:
             r.call("tw_trace_sector", "void", log, sector, kind)
         place.put(until)
     figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
-    with r.unless(r.compare("icmp eq", figures, _NULL)):
+    with r.unless(r.is_null(figures)):
         here = r.item(figures, r["figure"], 8)
         r.put(here, 0, r.op("add", r.field(here, 0, "i64", 8), total.get()), 8)
         _note_for_receivers(r, sink, CopyFigure.ALL_SECTORS, total.get())

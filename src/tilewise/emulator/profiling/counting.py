@@ -153,7 +153,7 @@ class Counting(Watcher):
     def split(self, yes: Value, no: Value) -> None:
         """Count a branch at the end of a block that sends lanes of a warp both ways."""
         e = self.e
-        both = [e.compare("icmp ne", lanes, e.const("i32", 0)) for lanes in (yes, no)]
+        both = [e.differs(lanes, 0) for lanes in (yes, no)]
         at = (e.general * self.layout.blocks + e.block.index) * BLOCK_COUNTS
         self._add(at + SPLITS, e.resize(e.op("and", *both), "i64", False))
 
@@ -191,7 +191,7 @@ class Counting(Watcher):
         lanes = e.mask()
         number = self.layout.guards[id(instruction)]
         at = self.layout.guarded + 16 * number
-        some = e.compare("icmp ne", lanes, e.const("i32", 0))
+        some = e.differs(lanes, 0)
         self._add(at, e.resize(some, "i64", False))
         self._add(at + 8, self._threads(lanes))
 
@@ -281,7 +281,7 @@ class Counting(Watcher):
         e = self.e
         buffer, _ = e.buffers()
         e.store(touch.addresses, buffer, 64)
-        lanes = e.mask() if rows == 32 else e.op("and", e.mask(), e.const("i32", (1 << rows) - 1))
+        lanes = e.mask() if rows == 32 else e.op("and", e.mask(), (1 << rows) - 1)
         space = Space.SHARED if touch.access.space == Space.OWN else touch.access.space
         e.call(
             "tw_count",
@@ -307,7 +307,7 @@ class Counting(Watcher):
         whole = e.full and not e.is_apart
         guarded = instruction.guard is not None
         e.store(
-            e.op("or", access.base, e.const("i64", WAY.KNOWN)),
+            e.op("or", access.base, WAY.KNOWN),
             e.offset("%watch.ways", WAY.SIZE * WAYS * number + WAY.BASE),
             8,
         )
@@ -323,15 +323,13 @@ class Counting(Watcher):
         scalar = guarded and instruction.guard is not None and self.e.guard is None
         if not whole or (guarded and not scalar):
             done, all_of, some = e.label("done"), e.label("all"), e.label("some")
-            e.branch(e.compare("icmp eq", e.mask(), e.const("i32", -1)), all_of, some)
+            e.branch(e.equals(e.mask(), -1), all_of, some)
             e.place(some)
             self._count_by_lane(number, touch, about["rows"], about["kind"])
             e.jump(done)
             e.place(all_of)
-        number_of = e.op(
-            "and", e.op("udiv", access.base, e.const("i64", touch.size)), e.const("i64", count - 1)
-        )
-        place = e.offset(e.offset("%watch.row", about["at"]), e.op("mul", number_of, e.const("i64", 8)))
+        number_of = e.op("and", e.op("udiv", access.base, touch.size), count - 1)
+        place = e.offset(e.offset("%watch.row", about["at"]), e.op("mul", number_of, 8))
         self._add(place, e.const("i64", 1))
         if done:
             e.jump(done)

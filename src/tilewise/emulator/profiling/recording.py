@@ -197,7 +197,7 @@ class RecordingWatcher(Watcher):
         if len(operands) < 4 or not isinstance(operands[2], Immediate):
             return None
         read = bytes_to_read(e, operands[3], int(operands[2].value))
-        return e.op("and", e.mask(), e.bits(e.compare("icmp ne", read, e.const(read, 0))))
+        return e.op("and", e.mask(), e.bits(e.differs(read, 0)))
 
     def _event_source(self) -> tuple[Value, Value, Value]:
         """Return the worker's log, the block's number and the warp's index."""
@@ -222,7 +222,7 @@ def routines() -> list[Routine]:
 def _begin_event(r: Routine, mask: Value, about: Value) -> Value:
     """Reserve the row of a new event and write its head; leave the routine if the log is full."""
     used = r.field(r["log"], _USED, "i64", 8)
-    with r.when(r.compare("icmp uge", used, r.field(r["log"], _CAPACITY, "i64", 8))):
+    with r.when(r.is_at_least(used, r.field(r["log"], _CAPACITY, "i64", 8))):
         r.put(r["log"], _LOST, r.op("add", r.field(r["log"], _LOST, "i64", 8), 1), 8)
         r.give()
     row = r.item(r.at(r["log"], _HEADER), used, _ROW_BYTES)
@@ -236,13 +236,12 @@ def _begin_event(r: Routine, mask: Value, about: Value) -> Value:
 def _record() -> Routine:
     """Log an event with its lanes' addresses; without addresses their words stay empty."""
     r = Routine("tw_record", "void", **_EVENT_PARAMETERS, about="i64", addresses="ptr")
-    with r.when(r.compare("icmp eq", r["mask"], 0)):
-        r.give()
-    only = r.compare("icmp ne", r.field(r["log"], _ONLY, "i64", 8), 0)
+    r.give_if(r.equals(r["mask"], 0))
+    only = r.differs(r.field(r["log"], _ONLY, "i64", 8), 0)
     with r.when(only):
         _leave_unless_in_window(r)
     row = _begin_event(r, r["mask"], r["about"])
-    with r.unless(r.compare("icmp eq", r["addresses"], Value("ptr", "null"))), r.each_lane(r["mask"]) as lane:
+    with r.unless(r.is_null(r["addresses"])), r.each_lane(r["mask"]) as lane:
         address = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
         r.put(r.item(r.at(row, 24), lane, 8), 0, address, 8)
     return r
@@ -250,14 +249,14 @@ def _record() -> Routine:
 
 def _leave_unless_in_window(r: Routine) -> None:
     """Leave the routine unless the event is a store that touches the recorder's window."""
-    with r.unless(r.compare("icmp eq", r.op("and", r["about"], 0xFF), int(EventKind.STORE))):
+    with r.unless(r.equals(r.op("and", r["about"], 0xFF), int(EventKind.STORE))):
         r.give()
     low, high = (r.field(r["log"], at, "i64", 8) for at in (_LOW, _HIGH))
     found = r.variable("i1", 0)
     with r.each_lane(r["mask"]) as lane:
         first = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
         end = r.op("add", first, r.op("lshr", r["about"], 32))
-        inside = r.both(r.compare("icmp ult", first, high), r.compare("icmp ugt", end, low))
+        inside = r.both(r.is_below(first, high), r.is_above(end, low))
         found.put(r.op("or", found.get(), inside))
     with r.unless(found.get()):
         r.give()

@@ -78,13 +78,12 @@ def _count() -> Routine:
         "tw_count", "void",
         ways="ptr", figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32",
     )  # fmt: skip
-    with r.when(r.compare("icmp eq", r["mask"], 0)):
-        r.give()
+    r.give_if(r.equals(r["mask"], 0))
     r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     lane = r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 true)")
     first = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
-    alone = r.compare("icmp eq", r.op("and", r["mask"], r.op("sub", r["mask"], 1)), 0)
-    named = r.compare("icmp ne", r["space"], int(Space.GENERIC))
+    alone = r.equals(r.op("and", r["mask"], r.op("sub", r["mask"], 1)), 0)
+    named = r.differs(r["space"], int(Space.GENERIC))
     with r.when(r.both(alone, named)):
         _one_lane(r)
         r.give()
@@ -96,11 +95,11 @@ def _count() -> Routine:
     away = r.op("sub", r.load(many, r["addresses"].ref, 64), r.splat(base))
     keys = r.select(r.bits(r["mask"]), away, r.const(many, -1))
     known = r.load(many, way.ref, 64)
-    same = r.compare("icmp eq", r.bits(r.compare("icmp eq", keys, known)), -1)
+    same = r.equals(r.bits(r.equals(keys, known)), -1)
     same = r.both(
         same,
-        r.compare("icmp eq", r.field(way, WAY.MASK, "i32", 8), r["mask"]),
-        r.compare("icmp eq", r.field(way, WAY.WINDOW, "i32", 4), window),
+        r.equals(r.field(way, WAY.MASK, "i32", 8), r["mask"]),
+        r.equals(r.field(way, WAY.WINDOW, "i32", 4), window),
     )
     r.put(way, WAY.BASE, base, 8)
     kept = r.at(way, WAY.FIGURES)
@@ -132,7 +131,7 @@ def _one_lane(r: Routine) -> None:
         )
         for some in (here, there)
     ]
-    shared = r.compare("icmp eq", r["space"], int(Space.SHARED))
+    shared = r.equals(r["space"], int(Space.SHARED))
     more = r.select(shared, *vectors)
     r.store(r.op("add", r.load(_ALL, r["figures"].ref, 8), more), r["figures"].ref, 8)
 
@@ -152,10 +151,10 @@ def _count_pattern() -> Routine:
 
     put(Figure.RUNS, one)
     put(Figure.THREADS, r.wide(r.intrinsic("llvm.ctpop", mask)))
-    generic = r.compare("icmp eq", r["space"], int(Space.GENERIC))
-    each = r.compare("icmp eq", r["kind"], int(Kind.EACH))
-    named = [r.compare("icmp eq", r["space"], int(space)) for space in (Space.SHARED, Space.GLOBAL)]
-    there = [r.compare("icmp eq", r["window"], number) for number in (1, 0)]
+    generic = r.equals(r["space"], int(Space.GENERIC))
+    each = r.equals(r["kind"], int(Kind.EACH))
+    named = [r.equals(r["space"], int(space)) for space in (Space.SHARED, Space.GLOBAL)]
+    there = [r.equals(r["window"], number) for number in (1, 0)]
     shared, outside = (r.op("or", a, r.op("and", generic, b)) for a, b in zip(named, there, strict=True))
     r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     by = r.set("i32", f"call i32 @llvm.cttz.i32({size}, i1 true)")
@@ -166,7 +165,7 @@ def _count_pattern() -> Routine:
         running = r.intrinsic("llvm.ctpop", mask)
         for i, width in enumerate(WIDTHS):
             lanes = lanes_a_phase(width)
-            with r.when(r.compare("icmp ule", size, width)):
+            with r.when(r.is_at_most(size, width)):
                 together = r.select(pairs, r.const("i32", 2 * lanes), r.const("i32", lanes))
                 together = together if width > WORD_BYTES else r.const("i32", lanes)
                 wide = r.const("i32", width)
@@ -223,7 +222,7 @@ def _phases(r: Routine, mask: Value, lanes: int) -> Value:
     total = r.const("i32", 0)
     for start in range(0, 32, lanes):
         here = r.op("and", mask, ((1 << lanes) - 1) << start)
-        total = r.op("add", total, r.resize(r.compare("icmp ne", here, 0), "i32", False))
+        total = r.op("add", total, r.resize(r.differs(here, 0), "i32", False))
     return total
 
 
@@ -235,20 +234,20 @@ def _in_pairs(r: Routine) -> Value:
     for by in (1, 2):
         order = [lane ^ by for lane in range(32)]
         other, there = r.shuffle(listed, order), r.shuffle(running, order)
-        apart = r.op("and", r.compare("icmp ne", listed, other), r.op("and", running, there))
-        found = r.op("or", found, r.compare("icmp eq", r.bits(apart), 0))
-    return r.op("and", found, r.compare("icmp eq", r["kind"], int(Kind.LOAD)))
+        apart = r.op("and", r.differs(listed, other), r.op("and", running, there))
+        found = r.op("or", found, r.equals(r.bits(apart), 0))
+    return r.op("and", found, r.equals(r["kind"], int(Kind.LOAD)))
 
 
 def _waves() -> Routine:
     """Return the wavefronts of accesses of ``width`` bytes, at addresses rounded down to a multiple of that."""
     r = Routine("tw_count_waves", "i32", addresses="ptr", mask="i32", width="i32", lanes="i32", kind="i32")
-    counts, words = Value("ptr", r.alloca("[32 x i32]")), Value("ptr", r.alloca("[4096 x i32]"))
-    wide = r.compare("icmp ugt", r["width"], 4)
+    counts, words = r.reserve("[32 x i32]"), r.reserve("[4096 x i32]")
+    wide = r.is_above(r["width"], 4)
     lanes = r["lanes"]
     each = r.select(wide, r.op("lshr", r["width"], 2), r.const("i32", 1))
-    shares = r.compare("icmp ne", r["kind"], int(Kind.EACH))
-    whole = r.compare("icmp eq", lanes, 32)
+    shares = r.differs(r["kind"], int(Kind.EACH))
+    whole = r.equals(lanes, 32)
     one_phase = r.op("sub", r.op("shl", r.const("i32", 1), r.op("and", lanes, 31)), 1)
     left = r.variable("i32", r["mask"])
     now = r.variable("i32", r.select(whole, r.const("i32", -1), one_phase))
@@ -256,7 +255,7 @@ def _waves() -> Routine:
     down = r.op("xor", r.op("sub", r.wide(r["width"]), 1), -1)
     with r.loop() as loop:
         rest = left.get()
-        loop.leave(r.compare("icmp eq", rest, 0))
+        loop.leave(r.equals(rest, 0))
         phase = now.get()
         r.fill(counts, 0, 128)
         most = r.variable("i32", 0)
@@ -280,7 +279,7 @@ def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableVal
     row = r.item(words, bank, 512)
     found = r.variable("i1", 0)
     with r.count(r.wide(there)) as i:
-        same = r.compare("icmp eq", r.field(r.item(row, i, 4), 0, "i32", 4), word)
+        same = r.equals(r.field(r.item(row, i, 4), 0, "i32", 4), word)
         found.put(r.op("or", found.get(), same))
     with r.unless(r.op("and", found.get(), shares)):
         r.put(r.item(row, there, 4), 0, word, 4)
@@ -292,14 +291,14 @@ def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableVal
 def _pieces() -> Routine:
     """Return how many different pieces of 2^shift bytes the lanes touch."""
     r = Routine("tw_count_pieces", "i32", addresses="ptr", mask="i32", shift="i32")
-    pieces = Value("ptr", r.alloca("[32 x i64]"))
+    pieces = r.reserve("[32 x i64]")
     total = r.variable("i32", 0)
     by = r.wide(r["shift"])
     with r.each_lane(r["mask"]) as lane:
         piece = r.op("lshr", r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8), by)
         found = r.variable("i1", 0)
         with r.count(r.wide(total.get())) as i:
-            same = r.compare("icmp eq", r.field(r.item(pieces, i, 8), 0, "i64", 8), piece)
+            same = r.equals(r.field(r.item(pieces, i, 8), 0, "i64", 8), piece)
             found.put(r.op("or", found.get(), same))
         with r.unless(found.get()):
             r.put(r.item(pieces, total.get(), 8), 0, piece, 8)
@@ -318,14 +317,14 @@ def _atomic_sectors() -> Routine:
         # A lane speaks for its sector if no lane before it lies there; then it looks for the most wanted word.
         with r.each_lane(r["mask"]) as other:
             there = r.field(r.item(r["addresses"], other, 8), 0, "i64", 8)
-            same = r.compare("icmp eq", r.op("lshr", here, 5), r.op("lshr", there, 5))
-            before = r.compare("icmp ult", other, lane)
+            same = r.equals(r.op("lshr", here, 5), r.op("lshr", there, 5))
+            before = r.is_below(other, lane)
             first.put(r.op("and", first.get(), r.op("xor", r.op("and", same, before), 1)))
             with r.when(same):
                 wanted = r.variable("i32", 0)
                 with r.each_lane(r["mask"]) as third:
                     word = r.field(r.item(r["addresses"], third, 8), 0, "i64", 8)
-                    alike = r.compare("icmp eq", r.op("lshr", there, 2), r.op("lshr", word, 2))
+                    alike = r.equals(r.op("lshr", there, 2), r.op("lshr", word, 2))
                     wanted.add(r.resize(alike, "i32", False))
                 mine.put(r.intrinsic("llvm.umax", mine.get(), wanted.get()))
         with r.when(first.get()):
@@ -341,20 +340,19 @@ def _copy() -> Routine:
         ways="ptr", others="ptr", figures="ptr", targets="ptr", sources="ptr", mask="i32", size="i32",
     )  # fmt: skip
     mask = r["mask"]
-    with r.when(r.compare("icmp eq", mask, 0)):
-        r.give()
+    r.give_if(r.equals(mask, 0))
     r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     lane = r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 true)")
     many, running = vector("i64"), r.bits(mask)
     firsts = [r.field(r.item(r[name], lane, 8), 0, "i64", 8) for name in ("targets", "sources")]
     number = r.op("and", r.op("lshr", r.op("xor", *firsts), 4), WAYS - 1)
     way, other = (r.item(r[name], number, WAY.SIZE) for name in ("ways", "others"))
-    same = r.compare("icmp eq", r.field(way, WAY.MASK, "i32", 8), mask)
+    same = r.equals(r.field(way, WAY.MASK, "i32", 8), mask)
     for place, name, first in ((way, "targets", firsts[0]), (other, "sources", firsts[1])):
         base = r.op("and", first, ~127)
         keys = r.select(running, r.op("sub", r.load(many, r[name].ref, 64), r.splat(base)), r.const(many, -1))
-        known = r.compare("icmp eq", keys, r.load(many, place.ref, 64))
-        same = r.both(same, r.compare("icmp eq", r.bits(known), -1))
+        known = r.equals(keys, r.load(many, place.ref, 64))
+        same = r.both(same, r.equals(r.bits(known), -1))
         r.store(keys, place.ref, 64)
         r.put(place, WAY.BASE, base, 8)
     kept = r.at(way, WAY.FIGURES)
@@ -375,12 +373,12 @@ def _copy() -> Routine:
 def _copy_waves() -> Routine:
     """Return ``accesses.copy_wavefronts``."""
     r = Routine("tw_count_copy_waves", "i32", targets="ptr", sources="ptr", mask="i32", size="i32")
-    counts = {name: Value("ptr", r.alloca("[32 x i32]")) for name in ("targets", "sources")}
+    counts = {name: r.reserve("[32 x i32]") for name in ("targets", "sources")}
     words = r.wide(r.op("lshr", r["size"], 2))
     lanes = r.op("udiv", r.const("i32", 128), r["size"])
     phase_mask = r.op("sub", r.op("shl", r.const("i64", 1), r.wide(lanes)), 1)
     total = r.variable("i32", 0)
-    with r.count(32) as start, r.when(r.compare("icmp eq", r.op("urem", start, r.wide(lanes)), 0)):
+    with r.count(32) as start, r.when(r.equals(r.op("urem", start, r.wide(lanes)), 0)):
         phase = r.resize(r.op("shl", phase_mask, start), "i32", False)
         here = r.op("and", r["mask"], phase)
         for place in counts.values():
@@ -422,10 +420,10 @@ def _passes() -> Routine:
         mine = r.variable("i64", count.get())
         with r.count(count.get()) as i:
             pair = r.item(pairs, i, 32)
-            same = r.both(*(r.compare("icmp eq", r.field(pair, 8 * k, "i64", 8), lines[k]) for k in (0, 1)))
+            same = r.both(*(r.equals(r.field(pair, 8 * k, "i64", 8), lines[k]) for k in (0, 1)))
             mine.put(r.select(same, i, mine.get()))
         pair = r.item(pairs, mine.get(), 32)
-        with r.when(r.compare("icmp eq", mine.get(), count.get())):
+        with r.when(r.equals(mine.get(), count.get())):
             for k, value in enumerate((*lines, r.const("i64", 0), r.const("i64", 0))):
                 r.put(pair, 8 * k, value, 8)
             count.add(1)

@@ -76,7 +76,7 @@ def _entry() -> Routine:
     """Append one word to the log."""
     r = Routine("tw_trace_word", "void", log="ptr", word="i64")
     used = r.field(r["log"], _USED, "i64", 8)
-    with r.when(r.compare("icmp uge", used, r.field(r["log"], _CAPACITY, "i64", 8))):
+    with r.when(r.is_at_least(used, r.field(r["log"], _CAPACITY, "i64", 8))):
         r.put(r["log"], _LOST, r.op("add", r.field(r["log"], _LOST, "i64", 8), 1), 8)
         r.give()
     r.put(r.item(r.at(r["log"], _HEADER), used, 8), 0, r["word"], 8)
@@ -95,9 +95,9 @@ def _trace() -> Routine:
         sector = r.op("lshr", address, _SECTOR_SHIFT)
         found = r.variable("i1", 0)
         # Generic addresses of other spaces lie beyond all memory.
-        found.put(r.compare("icmp ne", r.op("lshr", address, 56), 0))
+        found.put(r.differs(r.op("lshr", address, 56), 0))
         with r.count(r.wide(count.get())) as i:
-            same = r.compare("icmp eq", r.field(r.item(pieces, i, 8), 0, "i64", 8), sector)
+            same = r.equals(r.field(r.item(pieces, i, 8), 0, "i64", 8), sector)
             found.put(r.op("or", found.get(), same))
         with r.unless(found.get()):
             r.put(r.item(pieces, count.get(), 8), 0, sector, 8)
@@ -109,9 +109,9 @@ def _trace() -> Routine:
 def _block() -> Routine:
     """Log the block's number if it differs from the last one logged."""
     r = Routine("tw_trace_block", "void", log="ptr", block="i64")
-    with r.unless(r.compare("icmp eq", r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
+    with r.unless(r.equals(r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
         r.put(r["log"], _BLOCK, r["block"], 8)
-        mark = r.op("or", r["block"], r.const("i64", MARK << _KIND_SHIFT))
+        mark = r.op("or", r["block"], MARK << _KIND_SHIFT)
         r.call("tw_trace_word", "void", r["log"], mark)
     return r
 

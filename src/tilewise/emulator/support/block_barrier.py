@@ -91,7 +91,7 @@ def _give_fault(r: Routine) -> None:
 
 def _is_complete(r: Routine, expected: Value, threads: Value, live: Value, units: Value) -> Value:
     """Return whether all threads of the block are at a barrier or, if it counts, as many units as it expects."""
-    everyone, enough = r.compare("icmp uge", threads, live), r.compare("icmp uge", units, expected)
+    everyone, enough = r.is_at_least(threads, live), r.is_at_least(units, expected)
     return r.select(r.equals(expected, 0), everyone, enough)
 
 
@@ -108,7 +108,7 @@ def _depart() -> Routine:
     with r.count(BARRIERS) as number:
         barrier = _find_barrier(r, number)
         # Of a warp whose other lanes have left, those that wait count as a whole one.
-        here = r.field(r.item(r.at(warp, WARP.WAITING), number, 4), 0, "i32")
+        here = r.element(r.at(warp, WARP.WAITING), number, "i32")
         whole = r.both(r.equals(here, stay), r.differs(here, 0))
         rest = r.op("sub", r.const("i32", 32), r.count_bits(here))
         units = r.change(barrier, BARRIER.UNITS, "add", r.select(whole, rest, r.const("i32", 0)))

@@ -111,8 +111,7 @@ def request(r: Routine, data: Value, offset: int, type_: str = "i64") -> Value:
 
 
 def _give_on_fault(r: Routine, answer: Value) -> None:
-    with r.when(r.compare("icmp ne", answer, 0)):
-        r.give(answer)
+    r.give_if(r.differs(answer, 0), answer)
 
 
 # -- memory -------------------------------------------------------------------------------------------
@@ -123,24 +122,24 @@ def _span() -> Routine:
     address, count = r["address"], r["bytes"]
     found = r.variable("ptr", _NULL)
     extent, fault = r.variable("i64", 0), r.variable("i32", int(FaultKind.OUT_OF_BOUNDS))
-    with r.when(r.compare("icmp eq", r["space"], int(Space.GLOBAL))):
+    with r.when(r.equals(r["space"], int(Space.GLOBAL))):
         known = r.call("tw_find", "i1", r["ctx"], address, count, r["worker"])
         with r.when(known):
             found.put(r.set("ptr", f"inttoptr {address} to ptr"))
     with r.otherwise():
-        owner = Value("ptr", r.alloca("ptr", 8))
+        owner = r.reserve("ptr", 8)
         wrong = r.call("tw_cluster_place", "i32", r["ctx"], r["block"], address, owner)
         extent.put(r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
-        with r.when(r.compare("icmp ne", wrong, 0)):
+        with r.when(r.differs(wrong, 0)):
             fault.put(wrong)
         with r.otherwise():
             offset = r.op("and", address, _OFFSETS)
-            fits = r.compare("icmp ule", count, extent.get())
-            inside = r.compare("icmp ule", offset, r.op("sub", extent.get(), count))
+            fits = r.is_at_most(count, extent.get())
+            inside = r.is_at_most(offset, r.op("sub", extent.get(), count))
             with r.when(r.both(fits, inside)):
                 shared = r.field(r.field(owner, 0, "ptr"), BLOCK.SHARED, "ptr")
                 found.put(r.at(shared, offset))
-    with r.when(r.compare("icmp eq", found.get(), _NULL)):
+    with r.when(r.is_null(found.get())):
         size = r.cast("trunc", r.intrinsic("llvm.umin", count, r.const("i64", 0xFFFF_FFFF)), "i32")
         given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
         found.put(r.call("tw_pass_or_fault", "ptr", *support_arguments(r), fault.get(), *given))
@@ -156,32 +155,31 @@ def _issue() -> Routine:
     with r.each_lane(r["mask"]) as lane:
         one = r.op("shl", r.const("i32", 1), lane)
         flight = r.call("tw_flight", "ptr", *support_arguments(r), r["kind"], r["group"], one, r["line"])
-        with r.when(r.compare("icmp eq", flight, _NULL)):
-            r.give(r.const("i32", 1))
+        r.give_if(r.is_null(flight), 1)
         data = r.at(flight, FLIGHT.DATA)
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
             r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
         r.put(data, REQUEST.VERB, r.wide(r["verb"]))
-        with r.when(r.compare("icmp eq", r["kind"], int(Flight.REMOTE))):
+        with r.when(r.equals(r["kind"], int(Flight.REMOTE))):
             r.copy(r.at(data, REQUEST.VALUES), r.item(r["values"], lane, _LINE), _LINE)
-        with r.when(r.compare("icmp eq", r["kind"], int(Flight.TENSOR))):
+        with r.when(r.equals(r["kind"], int(Flight.TENSOR))):
             take_map(r, data, lane)
         with r.when(_checked(r)):
             given = (r["ctx"], r["block"], r["warp"], r["worker"], r["kind"], data, lane, r["line"])
             _give_on_fault(r, r.call("tw_check_bulk", "i32", *given))
-        eager = r.compare("icmp eq", r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
-        loads = r.compare("icmp eq", r["verb"], Verb.LOAD)
+        eager = r.equals(r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
+        loads = r.equals(r["verb"], Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
             _give_on_fault(r, _perform_lane(r, r["kind"], flight, lane, 1))
         _give_on_fault(r, r.call("tw_fly", "i32", *support_arguments(r), flight))
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _checked(r: Routine) -> Value:
     """Whether the launch is a checked one."""
-    return r.compare("icmp ne", r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)
+    return r.differs(r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)
 
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
@@ -191,8 +189,7 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
     for i in range(2):
         given = (r.const("i32", half), r.const("i32", int(Space.GENERIC)), lane, r["line"], r.const("i32", 0))
         part = r.call("tw_resolve", "ptr", *support_arguments(r), r.op("add", address, i * half), *given)
-        with r.when(r.compare("icmp eq", part, _NULL)):
-            r.give(r.const("i32", 1))
+        r.give_if(r.is_null(part), 1)
         r.copy(r.at(data, REQUEST.MAP + i * half), part, half)
 
 
@@ -200,12 +197,12 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
 def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
     """Loop over the blocks that get a copy; yield a function that moves an address into the block's memory."""
     listed = request(r, data, REQUEST.BLOCKS)
-    several = r.compare("icmp ne", listed, NONE)
+    several = r.differs(listed, NONE)
     # Without a list the address itself names the block: one turn, in which it is left as it is.
     left = r.variable("i64", r.select(several, r.op("and", listed, 0xFFFF), r.const("i64", 1)))
     with r.loop() as loop:
         rest = left.get()
-        loop.leave(r.compare("icmp eq", rest, 0))
+        loop.leave(r.equals(rest, 0))
         left.put(r.op("and", rest, r.op("sub", rest, 1)))
         r.declare("llvm.cttz.i64", "i64", ["i64", "i1"])
         rank = r.set("i64", f"call i64 @llvm.cttz.i64({rest}, i1 true)")
@@ -226,20 +223,20 @@ def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: in
     write = r.const("i32", int(StoreStep.WRITE))
     line = r.field(flight, FLIGHT.LINE, "i32")
     verb = r.cast("trunc", request(r, data, REQUEST.VERB), "i32")
-    with r.when(r.compare("icmp eq", kind, int(Flight.TENSOR))):
-        loads = r.compare("icmp eq", verb, Verb.LOAD)
+    with r.when(r.equals(kind, int(Flight.TENSOR))):
+        loads = r.equals(verb, Verb.LOAD)
         with r.when(loads):
             answer.put(r.call("tw_tensor_load", "i32", *support_arguments(r), data, lane, line, how))
         with r.otherwise():
             answer.put(r.call("tw_tensor_store", "i32", *support_arguments(r), data, lane, line, write))
     with r.otherwise():
-        with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
+        with r.when(r.equals(verb, Verb.LOAD)):
             answer.put(r.call("tw_bulk_load", "i32", *support_arguments(r), data, lane, line, how))
-        with r.when(r.compare("icmp ule", r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
+        with r.when(r.is_at_most(r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
             answer.put(r.call("tw_bulk_store", "i32", *support_arguments(r), data, lane, line, write))
-        with r.when(r.compare("icmp ule", r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
+        with r.when(r.is_at_most(r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
             answer.put(r.call("tw_bulk_send", "i32", *support_arguments(r), data, lane, line))
-        with r.when(r.compare("icmp uge", verb, Verb.WRITE)):
+        with r.when(r.is_at_least(verb, Verb.WRITE)):
             answer.put(r.call("tw_remote", "i32", *support_arguments(r), data, lane, line))
     return answer.get()
 
@@ -250,13 +247,13 @@ def _perform_flight() -> Routine:
     kind = r.field(r["flight"], FLIGHT.KIND, "i32")
     with r.each_lane(r["mask"]) as lane:
         _give_on_fault(r, _perform_lane(r, kind, r["flight"], lane, 0))
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _aligned(r: Routine, *addresses: Value) -> None:
     for address in addresses:
-        refuse_if(r, r.compare("icmp ne", r.op("and", address, _LINE - 1), 0), _BAD_ADDRESS, address)
+        refuse_if(r, r.differs(r.op("and", address, _LINE - 1), 0), _BAD_ADDRESS, address)
 
 
 def touch(r: Routine, address: Value, count: Value) -> None:
@@ -276,14 +273,13 @@ def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Val
 def _part(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
     given = (r.const("i32", int(space)), r["lane"], r["line"], r.const("i32", write))
     found = r.call("tw_span", "ptr", *support_arguments(r), address, count, *given)
-    with r.when(r.compare("icmp eq", found, _NULL)):
-        r.give(r.const("i32", 1))
+    r.give_if(r.is_null(found), 1)
     return found
 
 
 def _count(r: Routine) -> Value:
     count = r.op("and", request(r, r["data"], REQUEST.SIZE), 0xFFFF_FFFF)
-    refuse_if(r, r.compare("icmp ne", r.op("and", count, _LINE - 1), 0), _BAD_SIZE, count)
+    refuse_if(r, r.differs(r.op("and", count, _LINE - 1), 0), _BAD_SIZE, count)
     return count
 
 
@@ -298,7 +294,7 @@ def _load() -> Routine:
     _aligned(r, source, target)
     given = _part(r, source, count, Space.GLOBAL, 0)
     touch(r, source, count)
-    spoils = r.compare("icmp ne", r["spoil"], 0)
+    spoils = r.differs(r["spoil"], 0)
     with each_block(r, r["data"]) as at:
         place = _part(r, at(target), count, Space.SHARED, 1)
         with r.when(spoils):
@@ -306,7 +302,7 @@ def _load() -> Routine:
         with r.otherwise():
             r.copy(place, given, count)
             complete(r, at(barrier), count)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -322,16 +318,16 @@ def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
 def _store() -> Routine:
     """Copy from shared to global memory, or reduce into it; ``step`` is of ``StoreStep``."""
     r = Routine("tw_bulk_store", "i32", **_PARAMETERS, **_ONE, step="i32")
-    reduces = r.compare("icmp eq", request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
-    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
+    reduces = r.equals(request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
+    with r.when(r.equals(r["step"], int(StoreStep.RELEASE))):
         follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, _NULL, r["step"])
-        r.give(r.const("i32", 0))
+        r.give(0)
     count, target, given, place = _from_shared(r, Space.GLOBAL)
-    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.CLAIM))):
+    with r.when(r.equals(r["step"], int(StoreStep.CLAIM))):
         follow(r, target, count, reduces, given, r["step"])
-        r.give(r.const("i32", 0))
+        r.give(0)
     _put(r, place, given, count, Verb.REDUCE)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -341,7 +337,7 @@ def _send() -> Routine:
     count, _, given, place = _from_shared(r, Space.SHARED)
     _put(r, place, given, count, Verb.SEND_REDUCE)
     complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -351,18 +347,17 @@ def _remote() -> Routine:
     target = request(r, r["data"], REQUEST.GLOBAL)
     count = request(r, r["data"], REQUEST.SIZE)
     given = (r.cast("trunc", count, "i32"), r.const("i32", int(Space.SHARED)), r["lane"], r["line"])
-    place = r.call("tw_resolve", "ptr", *support_arguments(r), target, *given, r.const("i32", 1))
-    with r.when(r.compare("icmp eq", place, _NULL)):
-        r.give(r.const("i32", 1))
+    place = r.call("tw_resolve", "ptr", *support_arguments(r), target, *given, 1)
+    r.give_if(r.is_null(place), 1)
     _put(r, place, r.at(r["data"], REQUEST.VALUES), count, Verb.CHANGE)
     complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) -> None:
     verb = request(r, r["data"], REQUEST.VERB)
-    with r.when(r.compare("icmp eq", verb, reduces)):
+    with r.when(r.equals(verb, reduces)):
         kind = r.cast("trunc", request(r, r["data"], REQUEST.REDUCTION), "i32")
         r.call("tw_reduce", "void", kind, place, source, count)
     with r.otherwise():

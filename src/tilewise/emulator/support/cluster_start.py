@@ -31,8 +31,8 @@ def _choose_next() -> Routine:
     with r.loop() as loop:
         ascending = r.differs(r.load_atomic(r.at(ctx, LAUNCH.BY_NUMBER), "i64", "monotonic"), 0)
         place = r.atomic("add", r.select(ascending, lowest, following), one, "monotonic")
-        loop.leave(r.compare("icmp uge", place, total))
-        listed = r.wide(r.field(r.item(sequence, place, 4), 0, "i32"))
+        loop.leave(r.is_at_least(place, total))
+        listed = r.wide(r.element(sequence, place, "i32"))
         cluster = r.select(ascending, place, listed)
         before = r.atomic("xchg", r.at(started, cluster), r.const("i8", 1), "monotonic")
         r.give_if(r.equals(before, 0), cluster)

@@ -33,29 +33,27 @@ def _fill() -> Routine:
     }
     r = Routine("tw_fill", "i32", **pointers, mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
-        address, count = (r.field(r.item(r[name], lane, 8), 0, "i64") for name in ("addresses", "sizes"))
+        address, count = (r.element(r[name], lane, "i64") for name in ("addresses", "sizes"))
         answer = r.call("tw_fill_one", "i32", *support_arguments(r), address, count, lane, r["line"])
-        with r.when(r.compare("icmp ne", answer, 0)):
-            r.give(answer)
-    r.give(r.const("i32", 0))
+        r.give_if(r.differs(answer, 0), answer)
+    r.give(0)
     return r
 
 
 def _fill_one() -> Routine:
     pointers = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
     r = Routine("tw_fill_one", "i32", **pointers, address="i64", count="i64", lane="i32", line="i32")
-    odd = r.compare("icmp ne", r.op("and", r["count"], STEP - 1), 0)
-    wrong = r.op("or", odd, r.compare("icmp ugt", r["count"], MOST_BYTES))
+    odd = r.differs(r.op("and", r["count"], STEP - 1), 0)
+    wrong = r.op("or", odd, r.is_above(r["count"], MOST_BYTES))
     refuse_if(r, wrong, _BAD_SIZE, r["count"])
     shared = r.const("i32", int(Space.SHARED))
     given = (r["address"], r["count"], shared, r["lane"], r["line"], r.const("i32", 1))
     place = r.call("tw_span", "ptr", *support_arguments(r), *given)
-    with r.when(r.compare("icmp eq", place, _NULL)):
-        r.give(r.const("i32", 1))
-    with r.when(r.compare("icmp ne", r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)):  # a checked launch
+    r.give_if(r.is_null(place), 1)
+    with r.when(r.differs(r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)):  # a checked launch
         store = (shared, r.const("i32", int(Action.STORE)), r.const("i32", 0), r["line"], _NULL)
         touched = (r["lane"], r["address"], r["count"], *store)
         r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *touched)
     r.fill(place, 0, r["count"])
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r

@@ -31,16 +31,16 @@ def _pass_or_fault() -> Routine:
     """Return the memory that a lenient launch gives an access out of bounds; else record a fault and return null."""
     r = Routine("tw_pass_or_fault", "ptr", **dict.fromkeys(_PARAMETERS, "ptr"), **_FAULT)
     place = r.variable("ptr", _NULL)
-    with r.unless(r.compare("icmp eq", r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
-        exited = r.compare("icmp eq", r["kind"], int(FaultKind.BLOCK_EXITED))
+    with r.unless(r.equals(r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
+        exited = r.equals(r["kind"], int(FaultKind.BLOCK_EXITED))
         with r.when(exited):
             _find_exited(r, place)
-        outside = r.compare("icmp eq", r["kind"], int(FaultKind.OUT_OF_BOUNDS))
-        short = r.compare("icmp ule", r["size"], ZERO_BYTES)
-        with r.when(r.both(outside, short, r.compare("icmp eq", r["write"], 0))):
+        outside = r.equals(r["kind"], int(FaultKind.OUT_OF_BOUNDS))
+        short = r.is_at_most(r["size"], ZERO_BYTES)
+        with r.when(r.both(outside, short, r.equals(r["write"], 0))):
             _find_zeros(r, place)
-        with r.unless(r.compare("icmp eq", place.get(), _NULL)):
-            with r.unless(r.compare("icmp eq", r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)):
+        with r.unless(r.is_null(place.get())):
+            with r.unless(r.is_null(r.field(r["block"], BLOCK.CELLS, "ptr"))):
                 _record_finding(r, exited)
             r.give(place.get())
     r.call("tw_fault_at", "void", *(r[name] for name in (*_PARAMETERS, *_FAULT)))
@@ -53,7 +53,7 @@ def _find_exited(r: Routine, place: MutableValue) -> None:
     rank = r.op("sub", r.op("lshr", r["address"], RANK_SHIFT), 1)
     offset = r.op("and", r["address"], (1 << RANK_SHIFT) - 1)
     size, count = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), r.wide(r["size"])
-    with r.when(r.compare("icmp ule", r.op("add", offset, count), size)):
+    with r.when(r.is_at_most(r.op("add", offset, count), size)):
         stride = r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank)
         owner = r.at(r.field(r["block"], BLOCK.FIRST, "ptr"), stride)
         place.put(r.at(r.field(owner, BLOCK.SHARED, "ptr"), offset))
@@ -62,15 +62,11 @@ def _find_exited(r: Routine, place: MutableValue) -> None:
 def _find_zeros(r: Routine, place: MutableValue) -> None:
     """Set ``place`` to zeros for a read in the window of shared memory, or just behind an array."""
     zeros, count = r.field(r["ctx"], LAUNCH.ZEROS, "ptr"), r.wide(r["size"])
-    shared = r.op(
-        "or",
-        r.compare("icmp eq", r["space"], int(Space.SHARED)),
-        r.compare("icmp eq", r["space"], int(Space.OWN)),
-    )
+    shared = r.op("or", r.equals(r["space"], int(Space.SHARED)), r.equals(r["space"], int(Space.OWN)))
     end = r.op("add", r.op("and", r["address"], (1 << RANK_SHIFT) - 1), count)
-    with r.when(r.both(shared, r.compare("icmp ule", end, _MULTIPROCESSOR))):
+    with r.when(r.both(shared, r.is_at_most(end, _MULTIPROCESSOR))):
         place.put(zeros)
-    with r.when(r.compare("icmp eq", r["space"], int(Space.GLOBAL))):
+    with r.when(r.equals(r["space"], int(Space.GLOBAL))):
         ranges = r.field(r["ctx"], LAUNCH.RANGES, "ptr")
         with r.count(r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64")) as i:
             item = r.item(ranges, i, 16)
@@ -78,8 +74,8 @@ def _find_zeros(r: Routine, place: MutableValue) -> None:
             size = r.op("sub", last, first)
             given = r.op("and", r.op("add", size, _GIVEN_OUT - 1), -_GIVEN_OUT)
             away = r.op("sub", r["address"], first)
-            fits = r.compare("icmp ule", r.op("add", away, count), given)
-            inside = r.compare("icmp ult", away, given)
+            fits = r.is_at_most(r.op("add", away, count), given)
+            inside = r.is_below(away, given)
             with r.when(r.both(fits, inside)):
                 place.put(zeros)
 

@@ -89,7 +89,7 @@ def _find() -> Routine:
     ranges, address = r.field(r["ctx"], LAUNCH.RANGES, "ptr"), r["address"]
     low, high = r.variable("i64", 0), r.variable("i64", r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64"))
     with r.loop() as loop:
-        loop.leave(r.compare("icmp uge", low.get(), high.get()))
+        loop.leave(r.is_at_least(low.get(), high.get()))
         middle = r.op("lshr", r.op("add", low.get(), high.get()), 1)
         item = r.item(ranges, middle, 16)
         first, last = r.field(item, 0, "i64"), r.field(item, 8, "i64")
@@ -135,9 +135,9 @@ def _resolve() -> Routine:
         record_fault(r, int(FaultKind.READ_ONLY), lane, address, r["size"], space, r["write"])
         r.give(NULL)
     owner, offset = r.variable("ptr", r["block"]), r.variable("i64", address)
-    ranked = r.compare("icmp uge", address, 1 << RANK_SHIFT)
+    ranked = r.is_at_least(address, 1 << RANK_SHIFT)
     with r.when(r.both(ranked, r.equals(space, int(Space.SHARED)))):
-        found = Value("ptr", r.alloca("ptr"))
+        found = r.reserve("ptr")
         wrong = r.call("tw_cluster_place", "i32", ctx, r["block"], address, found)
         with r.when(r.differs(wrong, 0)):
             _give_passed(r, wrong, address, space)

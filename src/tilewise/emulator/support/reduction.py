@@ -70,7 +70,7 @@ def _dispatch() -> Routine:
     """Reduce ``bytes`` at ``place`` with those at ``source``; the kind is one that there is."""
     r = Routine("tw_reduce", "void", kind="i32", place="ptr", source="ptr", bytes="i64")
     for number, kind in enumerate(_KINDS):
-        with r.when(r.compare("icmp eq", r["kind"], number)):
+        with r.when(r.equals(r["kind"], number)):
             r.call(_name(*kind), "void", r["place"], r["source"], r["bytes"])
             r.give()
     return r
@@ -80,14 +80,14 @@ def _of_tensor() -> Routine:
     """The number of a reduction of a tensor's elements; -1 if there is none."""
     r = Routine("tw_reduction", "i32", operation="i32", element="i32")
     for number, operation in enumerate(OPERATIONS):
-        with r.when(r.compare("icmp eq", r["operation"], number)):
+        with r.when(r.equals(r["operation"], number)):
             for element, type_ in enumerate(_ELEMENTS):
                 # NOTE: hardware adds s32 but not s64, and counts no s32 up or down.
                 missing = (operation, type_) in (("add", "s64"), ("inc", "s32"), ("dec", "s32"))
                 if valid(operation, type_) and not missing:
-                    with r.when(r.compare("icmp eq", r["element"], element)):
-                        r.give(r.const("i32", element_of(operation, type_)))
-    r.give(r.const("i32", -1))
+                    with r.when(r.equals(r["element"], element)):
+                        r.give(element_of(operation, type_))
+    r.give(-1)
     return r
 
 

@@ -32,7 +32,7 @@ def _work() -> Routine:
             r.atomic("add", r.at(ctx, LAUNCH.BEGUN), r.const("i64", 1), "monotonic")
             cluster, chosen = r.variable("i64", number), r.field(ctx, LAUNCH.CHOSEN, "ptr")
             with r.unless(r.is_null(chosen)):
-                cluster.put(r.field(r.item(chosen, number, 8), 0, "i64"))
+                cluster.put(r.element(chosen, number, "i64"))
             r.call("tw_begin", "void", ctx, block, cluster.get())
         outcome = r.call("tw_run", "i32", ctx, r["worker"], block)
         r.give_if(r.differs(outcome, int(Outcome.FINISHED)), outcome)

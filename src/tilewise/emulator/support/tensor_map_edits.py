@@ -28,8 +28,7 @@ def _whole(r: Routine, address: Value, space: Value, write: int) -> Value:
     for i in range(2):
         given = (r.const("i32", _HALF), space, r["lane"], r["line"], r.const("i32", write))
         part = r.call("tw_resolve", "ptr", *support_arguments(r), r.op("add", address, i * _HALF), *given)
-        with r.when(r.compare("icmp eq", part, _NULL)):
-            r.give(r.const("i32", 1))
+        r.give_if(r.is_null(part), 1)
         found.append(part)
     return found[0]
 
@@ -42,17 +41,17 @@ def _one() -> Routine:
     some = r.variable("i64", 0)
     for offset in range(0, BYTES, 8):
         some.put(r.op("or", some.get(), r.field(place, offset, "i64")))
-    ours = r.compare("icmp eq", r.field(place, MAP.MAGIC, "i64"), MAGIC)
-    fresh = r.compare("icmp eq", some.get(), 0)
+    ours = r.equals(r.field(place, MAP.MAGIC, "i64"), MAGIC)
+    fresh = r.equals(some.get(), 0)
     refuse_if(r, r.negation(r.op("or", ours, fresh)), _FOREIGN, r["address"])
     r.put(place, MAP.MAGIC, r.const("i64", MAGIC))
     there = r.at(place, r["field"])
     for size in (1, 2, 8):
-        with r.when(r.compare("icmp eq", r["bytes"], size)):
+        with r.when(r.equals(r["bytes"], size)):
             # What does not fit becomes the largest number, which no map may have there.
             most = r.const("i64", (1 << 8 * size) - 1)
             r.put(there, 0, r.resize(r.intrinsic("llvm.umin", r["value"], most), f"i{8 * size}", False))
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -61,12 +60,11 @@ def _replace() -> Routine:
     names = {"addresses": "ptr", "values": "ptr", "space": "i32", "field": "i64", "bytes": "i64"}
     r = Routine("tw_map_replace", "i32", **_PARAMETERS, **names, mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
-        address, value = (r.field(r.item(r[name], lane, 8), 0, "i64") for name in ("addresses", "values"))
+        address, value = (r.element(r[name], lane, "i64") for name in ("addresses", "values"))
         given = (address, r["space"], r["field"], r["bytes"], value, lane, r["line"])
         failed = r.call("tw_map_set", "i32", *support_arguments(r), *given)
-        with r.when(r.compare("icmp ne", failed, 0)):
-            r.give(failed)
-    r.give(r.const("i32", 0))
+        r.give_if(r.differs(failed, 0), failed)
+    r.give(0)
     return r
 
 
@@ -77,5 +75,5 @@ def _copy() -> Routine:
     given = _whole(r, r["source"], r.const("i32", int(Space.OWN)), 0)
     place = _whole(r, r["target"], r.const("i32", int(Space.GLOBAL)), 1)
     r.copy(place, given, BYTES)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r

@@ -25,7 +25,7 @@ def _meet() -> Routine:
         r.put(warp, WARP.LINE, r["line"])
     missed, stay = r.remove(here, live), r.variable("i32", 0)
     with r.count(32) as lane:
-        named = r.field(r.item(r.at(warp, WARP.NAMED), lane, 4), 0, "i32")
+        named = r.element(r.at(warp, WARP.NAMED), lane, "i32")
         waits = r.differs(r.op("and", named, missed), 0)
         bit = r.op("shl", r.const("i32", 1), r.narrow(lane))
         stay.put(r.op("or", stay.get(), r.select(waits, bit, r.const("i32", 0))))

@@ -41,7 +41,7 @@ class Matrix:
         self.room = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64", 8)
         self.start, self.leading, self.stride = (self._bytes(low) for low in (0, 16, 32))
         mode = self._field(62, 3)
-        plain = r.compare("icmp eq", mode, 0)
+        plain = r.equals(mode, 0)
         span = r.select(plain, r.const("i32", _ROW_BYTES), r.op("lshr", r.const("i32", 256), mode))
         self.chunks = r.op("sub", r.op("lshr", span, 4), 1)  # less one; a mask
         self.wide = r.select(plain, r.const("i32", 0), r.op("sub", r.const("i32", 4), mode))
@@ -100,22 +100,22 @@ class Matrix:
         furthest = r.load(_ROW, self.furthest, 32)
         r.declare("llvm.vector.reduce.umax.v8i32", "i32", [_ROW])
         most = r.set("i32", f"call i32 @llvm.vector.reduce.umax.v8i32({furthest})")
-        small = r.compare("icmp ult", self.room, _ROW_BYTES)
-        with r.when(r.op("or", small, r.compare("icmp ugt", most, self.last))):
+        small = r.is_below(self.room, _ROW_BYTES)
+        with r.when(r.op("or", small, r.is_above(most, self.last))):
             r.call(
                 "tw_fault_at",
                 "void",
                 *(r[name] for name in ("ctx", "worker", "block", "warp")),
-                r.const("i32", FaultKind.MATRIX),
+                FaultKind.MATRIX,
                 line,
-                r.const("i32", 0),
+                0,
                 self.bits,
                 most,
-                r.const("i32", Space.SHARED),
-                r.const("i32", int(self.across)),
+                Space.SHARED,
+                int(self.across),
                 self.room,
             )
-            r.give(r.const("i32", 1))
+            r.give(1)
 
 
 def _fixed(number: int) -> Value:

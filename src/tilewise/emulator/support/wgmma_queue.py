@@ -95,21 +95,11 @@ def _warp(r: Routine, ctx: Value, block: Value, index: Value) -> Value:
 
 def _moves_sums(r: Routine, ctx: Value) -> Value:
     """Whether sums lie elsewhere while a product on them is in flight: in every order but the eager one."""
-    return r.compare("icmp ne", r.field(ctx, LAUNCH.ORDER, "i64", 8), _EAGER)
+    return r.differs(r.field(ctx, LAUNCH.ORDER, "i64", 8), _EAGER)
 
 
 def _fault(r: Routine, kind: FaultKind, line: Value) -> None:
-    r.call(
-        "tw_fault",
-        "void",
-        r["ctx"],
-        r["worker"],
-        r["block"],
-        r["warp"],
-        r.const("i32", kind),
-        line,
-        r["mask"],
-    )
+    r.call("tw_fault", "void", r["ctx"], r["worker"], r["block"], r["warp"], kind, line, r["mask"])
 
 
 def _find_next() -> Routine:
@@ -117,10 +107,9 @@ def _find_next() -> Routine:
     r = Routine("tw_wgmma_next", "ptr", warp="ptr", target="i32")
     state = _state(r, r["warp"])
     first, end = r.field(state, PRODUCTS.FIRST, "i32", 4), r.field(state, PRODUCTS.END, "i32", 4)
-    with r.when(r.compare("icmp ult", first, end)):
+    with r.when(r.is_below(first, end)):
         record = _record(r, state, first)
-        with r.when(r.compare("icmp ult", r.field(record, RECORD.GROUP, "i32", 4), r["target"])):
-            r.give(record)
+        r.give_if(r.is_below(r.field(record, RECORD.GROUP, "i32", 4), r["target"]), record)
     r.give(Value("ptr", "null"))
     return r
 
@@ -138,11 +127,11 @@ def _count_run() -> Routine:
     length = r.variable("i64", 1)
     with r.loop() as loop:
         now = length.get()
-        loop.leave(r.compare("icmp uge", now, limit))
+        loop.leave(r.is_at_least(now, limit))
         record = r.item(oldest, now, RECORD.SIZE)
-        loop.leave(r.compare("icmp ne", r.field(record, RECORD.INFO, "ptr", 8), info))
-        loop.leave(r.compare("icmp uge", r.field(record, RECORD.GROUP, "i32", 4), r["target"]))
-        loop.leave(r.compare("icmp eq", r.field(record, RECORD.ADDS, "i32", 4), 0))
+        loop.leave(r.differs(r.field(record, RECORD.INFO, "ptr", 8), info))
+        loop.leave(r.is_at_least(r.field(record, RECORD.GROUP, "i32", 4), r["target"]))
+        loop.leave(r.equals(r.field(record, RECORD.ADDS, "i32", 4), 0))
         length.add(1)
     r.give(length.get())
     return r
@@ -185,9 +174,9 @@ def _return_sums() -> Routine:
     end = r.field(state, PRODUCTS.END, "i32", 4)
     with r.loop() as loop:
         kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
-        loop.leave(r.compare("icmp uge", kept, r.field(state, PRODUCTS.FIRST, "i32", 4)))
+        loop.leave(r.is_at_least(kept, r.field(state, PRODUCTS.FIRST, "i32", 4)))
         record = _record(r, state, kept)
-        loop.leave(r.compare("icmp uge", r.field(record, RECORD.GROUP, "i32", 4), r["target"]))
+        loop.leave(r.is_at_least(r.field(record, RECORD.GROUP, "i32", 4), r["target"]))
         info = r.field(record, RECORD.INFO, "ptr", 8)
         following = r.op("add", kept, 1)
         with r.unless(_in_flight(r, state, following, end, info)):
@@ -203,7 +192,7 @@ def _reset_if_empty(r: Routine, state: Value) -> None:
         r.compare("icmp eq", *(r.field(state, name, "i32", 4) for name in (PRODUCTS.KEPT, PRODUCTS.END)))
     ):
         for name in (PRODUCTS.KEPT, PRODUCTS.FIRST, PRODUCTS.END):
-            r.put(state, name, r.const("i32", 0), 4)
+            r.put(state, name, 0, 4)
 
 
 def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) -> Value:
@@ -213,7 +202,7 @@ def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) 
     with r.count(r.wide(end), r.wide(first)) as i:
         other = r.field(_record(r, state, i), RECORD.INFO, "ptr", 8)
         theirs = r.field(other, INFO.PLACES, "ptr", 8)
-        found.put(r.op("or", found.get(), r.compare("icmp eq", theirs, places)))
+        found.put(r.op("or", found.get(), r.equals(theirs, places)))
     return found.get()
 
 
@@ -236,7 +225,7 @@ def _perform_groups() -> Routine:
     """Perform the products of the first ``target`` groups of the warps whose bits are set in ``which``."""
     r = Routine("tw_wgmma_until", "i32", **_ARGUMENTS, which="i32", target="i32")
     ctx, block, target = r["ctx"], r["block"], r["target"]
-    panel = Value("ptr", r.alloca(f"[{PANEL_BYTES} x i8]", 64))
+    panel = r.reserve(f"[{PANEL_BYTES} x i8]", 64)
     index = r.field(r["warp"], WARP.INDEX, "i32", 4)
     start = r.wide(r.op("and", index, -_WARPS))
     with r.loop() as rounds:
@@ -244,34 +233,34 @@ def _perform_groups() -> Routine:
         with r.count(_WARPS) as number, r.when(_is_selected(r, number)):
             warp = _warp(r, ctx, block, r.op("add", start, number))
             record = r.call("tw_wgmma_next", "ptr", warp, target)
-            free = r.compare("icmp eq", leader.get(), Value("ptr", "null"))
-            with r.when(r.both(free, r.compare("icmp ne", record, Value("ptr", "null")))):
+            free = r.is_null(leader.get())
+            with r.when(r.both(free, r.differs(record, Value("ptr", "null")))):
                 leader.put(warp)
                 oldest.put(record)
-        rounds.leave(r.compare("icmp eq", leader.get(), Value("ptr", "null")))
+        rounds.leave(r.is_null(leader.get()))
         count = r.call("tw_wgmma_run", "i64", leader.get(), target)
         info = r.field(oldest.get(), RECORD.INFO, "ptr", 8)
         _invoke(r, info, INFO.PACK, leader.get(), oldest.get(), count, panel)
         with r.count(_WARPS) as number, r.when(_is_selected(r, number)):
             warp = _warp(r, ctx, block, r.op("add", start, number))
             record = r.call("tw_wgmma_next", "ptr", warp, target)
-            with r.when(r.compare("icmp ne", record, Value("ptr", "null"))):
+            with r.when(r.differs(record, Value("ptr", "null"))):
                 length = r.call("tw_wgmma_run", "i64", warp, target)
                 # NOTE: records beyond the run may be anything: they are compared only if they are there.
                 with (
-                    r.when(r.compare("icmp uge", length, count)),
+                    r.when(r.is_at_least(length, count)),
                     r.when(r.call("tw_wgmma_same", "i1", oldest.get(), record, count)),
                 ):
                     own = r.field(record, RECORD.INFO, "ptr", 8)
                     _invoke(r, own, INFO.MULTIPLY, warp, record, count, panel)
                     r.call("tw_wgmma_finish", "void", ctx, warp, count)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _is_selected(r: Routine, number: Value) -> Value:
     bit = r.op("and", r.op("lshr", r["which"], r.resize(number, "i32", False)), 1)
-    return r.compare("icmp ne", bit, 0)
+    return r.differs(bit, 0)
 
 
 def _invoke(
@@ -283,8 +272,7 @@ def _invoke(
     given = [r["ctx"], r["worker"], r["block"], warp, record, count, panel, base]
     listed = ", ".join(map(str, given))
     answer = r.set("i32", f"call i32 {r.field(info, function, 'ptr', 8).ref}({listed})")
-    with r.when(r.compare("icmp ne", answer, 0)):
-        r.give(r.const("i32", 2))
+    r.give_if(r.differs(answer, 0), 2)
 
 
 def _groups_of_all() -> Routine:
@@ -306,9 +294,9 @@ def _check(r: Routine) -> None:
     warps = r.field(r["ctx"], LAUNCH.WARPS, "i64", 8)
     index = r.wide(r.field(r["warp"], WARP.INDEX, "i32", 4))
     end = r.op("add", r.op("and", index, -_WARPS), _WARPS)
-    with r.unless(r.both(r.compare("icmp eq", r["mask"], -1), r.compare("icmp ule", end, warps))):
+    with r.unless(r.both(r.equals(r["mask"], -1), r.is_at_most(end, warps))):
         _fault(r, FaultKind.WARPGROUP, r["line"])
-        r.give(r.const("i32", 2))
+        r.give(2)
 
 
 def _issue() -> Routine:
@@ -318,7 +306,7 @@ def _issue() -> Routine:
     _check(r)
     state = _state(r, r["warp"])
     r.put(state, PRODUCTS.RECORDS, r.at(r["warp"], r["records"]), 8)
-    with r.when(r.compare("icmp eq", r.field(state, PRODUCTS.END, "i32", 4), CAPACITY)):
+    with r.when(r.equals(r.field(state, PRODUCTS.END, "i32", 4), CAPACITY)):
         _compact(r, state)
     end = r.field(state, PRODUCTS.END, "i32", 4)
     with r.when(_moves_sums(r, r["ctx"])):
@@ -334,14 +322,14 @@ def _issue() -> Routine:
     for offset, value in fields.items():
         r.put(record, offset, value, 4)
     r.put(state, PRODUCTS.END, r.op("add", end, 1), 4)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _compact(r: Routine, state: Value) -> None:
     """Make room in a full queue: move it to the front, or perform the warp's products if all are in flight."""
     kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
-    with r.when(r.compare("icmp eq", kept, 0)):
+    with r.when(r.equals(kept, 0)):
         target = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32", 4), 1)
         _perform_own(r, target)
         r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
@@ -362,8 +350,7 @@ def _perform_own(r: Routine, target: Value) -> None:
 def _perform(r: Routine, which: Value, target: Value) -> None:
     pointers = [r[name] for name in _ARGUMENTS]
     answer = r.call("tw_wgmma_until", "i32", *pointers, which, target)
-    with r.when(r.compare("icmp ne", answer, 0)):
-        r.give(r.const("i32", 2))
+    r.give_if(r.differs(answer, 0), 2)
 
 
 def _all_warps(r: Routine) -> Value:
@@ -379,14 +366,14 @@ def _commit() -> Routine:
     r.put(state, PRODUCTS.COMMITTED, closed, 4)
     order = r.field(r["ctx"], LAUNCH.ORDER, "i64", 8)
     least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
-    with r.when(r.compare("icmp eq", order, _EAGER)), r.when(r.compare("icmp eq", least, closed)):
+    with r.when(r.equals(order, _EAGER)), r.when(r.equals(least, closed)):
         _perform(r, _all_warps(r), closed)
-    with r.when(r.compare("icmp ugt", order, _LATE)), r.when(r.compare("icmp eq", _next_random_bit(r), 0)):
+    with r.when(r.is_above(order, _LATE)), r.when(r.equals(_next_random_bit(r), 0)):
         _perform_own(r, closed)
     start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), -_WARPS))
     with r.count(_WARPS) as number:
         _resume(r, _warp(r, r["ctx"], r["block"], r.op("add", start, number)), least)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -401,15 +388,15 @@ def _next_random_bit(r: Routine) -> Value:
 def _resume(r: Routine, warp: Value, least: Value) -> None:
     state = _state(r, warp)
     awaited = r.field(state, PRODUCTS.AWAITED, "i32", 4)
-    waits = r.compare("icmp ne", awaited, 0)
-    with r.when(r.both(waits, r.compare("icmp ule", awaited, least))):
+    waits = r.differs(awaited, 0)
+    with r.when(r.both(waits, r.is_at_most(awaited, least))):
         _perform(r, _all_warps(r), awaited)
         r.call("tw_wgmma_return", "void", r["ctx"], warp, awaited)
-        r.put(state, PRODUCTS.AWAITED, r.const("i32", 0), 4)
-        r.put(warp, WARP.BLOCKED, r.const("i32", 0), 4)
-        waiting = r.compare("icmp eq", r.field(warp, WARP.STATUS, "i32", 4), Status.WAITING)
+        r.put(state, PRODUCTS.AWAITED, 0, 4)
+        r.put(warp, WARP.BLOCKED, 0, 4)
+        waiting = r.equals(r.field(warp, WARP.STATUS, "i32", 4), Status.WAITING)
         with r.when(waiting):
-            r.put(warp, WARP.STATUS, r.const("i32", Status.READY), 4)
+            r.put(warp, WARP.STATUS, Status.READY, 4)
 
 
 def _wait() -> Routine:
@@ -420,12 +407,12 @@ def _wait() -> Routine:
     closed = r.field(state, PRODUCTS.COMMITTED, "i32", 4)
     target = r.intrinsic("llvm.usub.sat", closed, r["left"])
     least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
-    with r.when(r.compare("icmp ule", target, least)):
+    with r.when(r.is_at_most(target, least)):
         _perform(r, _all_warps(r), target)
         r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
-        r.give(r.const("i32", 0))
+        r.give(0)
     r.put(state, PRODUCTS.AWAITED, target, 4)
     r.put(state, PRODUCTS.LINE, r["line"], 4)
-    r.put(r["warp"], WARP.BLOCKED, r.const("i32", -1), 4)
-    r.give(r.const("i32", 1))
+    r.put(r["warp"], WARP.BLOCKED, -1, 4)
+    r.give(1)
     return r
