@@ -38,17 +38,11 @@ def _copy() -> Routine:
     r = Routine(
         "tw_check_copy", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32", size="i32", line="i32"
     )
-    space, store = r.const("i32", SHARED), r.const("i32", int(Action.STORE))
+    space, store = r.const("i32", SHARED), r.const("i32", Action.STORE)
     zero = r.const("i32", 0)
     given = (*warp_pointers(r), r["addresses"], r["mask"], r["size"], space, store, zero, r["line"], _NULL)
     r.call("tw_check", "void", *given, 4)
-    numbers = (
-        r["mask"],
-        r["size"],
-        r.const("i32", COPIED),
-        r.const("i32", int(CopySide.TO_SHARED)),
-        r["line"],
-    )
+    numbers = (r["mask"], r["size"], r.const("i32", COPIED), r.const("i32", CopySide.TO_SHARED), r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     r.give_if(r.is_null(copy))
     with r.each_lane(r["mask"]) as lane:
@@ -82,7 +76,7 @@ def _wait_groups() -> Routine:
         beside = r.both(products, r.is_below(r.op("sub", warp, first), 4))
         mine = r.op("or", r.equals(warp, index_of(r)), beside)
         kind = r.equals(r.field(copy, COPY.KIND, "i32"), r["kind"])
-        source = r.equals(r.field(copy, COPY.SIDE, "i32"), int(CopySide.FROM_SHARED))
+        source = r.equals(r.field(copy, COPY.SIDE, "i32"), CopySide.FROM_SHARED)
         meant = r.op("or", source, r.equals(r["reads"], 0))
         with (
             r.when(r.both(mine, kind, meant)),

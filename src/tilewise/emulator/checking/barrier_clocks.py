@@ -146,10 +146,10 @@ def _pass_barrier() -> Routine:
         # NOTE: where lanes are apart, others of the warp may come by while these still wait.
         held = r.at(r["warp"], WARP.WAITING)
         held = r.item(held, r.op("sub", number.get(), 1), 4)
-        with r.unless(r.equals(r.field(held, 0, "i32"), 0)):
+        with r.when(r.differs(r.field(held, 0, "i32"), 0)):
             r.give()
         r.put(waiting, 0, 0)
-    with r.otherwise(), r.unless(r.equals(r.field(r["warp"], WARP.HELD, "i32"), 0)):
+    with r.otherwise(), r.when(r.differs(r.field(r["warp"], WARP.HELD, "i32"), 0)):
         r.give()
     which, came = _barrier_slots(r, r.wide(r.op("sub", number.get(), 1)))
     phase = r.field(came, 0, "i32")

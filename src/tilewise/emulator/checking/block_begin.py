@@ -134,7 +134,7 @@ def _report_unnamed_lanes() -> Routine:
     r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     first = r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 true)")
     who, zero = r.op("or", r.op("shl", serial_of(r), LANE_BITS), first), r.const("i32", 0)
-    given = (r.const("i32", int(FindingKind.BAD_MASK)), r.const("i32", int(Space.SHARED)), r["line"], zero)
+    given = (r.const("i32", FindingKind.BAD_MASK), r.const("i32", Space.SHARED), r["line"], zero)
     r.call("tw_check_finding", "void", r["ctx"], *given, r.const("i64", 0), who, zero, zero, zero)
     return r
 

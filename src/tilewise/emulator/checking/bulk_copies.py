@@ -64,7 +64,7 @@ def _issue() -> Routine:
     data = r["data"]
     verb = r.cast("trunc", r.field(data, REQUEST.VERB, "i64"), "i32")
     count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
-    with r.when(r.equals(r["kind"], int(Flight.TENSOR))):
+    with r.when(r.equals(r["kind"], Flight.TENSOR)):
         plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
         given = (r["ctx"], r["worker"], r["block"], r["warp"], data, plan, r["lane"], r["line"])
         failed = r.call("tw_tensor_plan", "i32", *given)
@@ -75,7 +75,7 @@ def _issue() -> Routine:
     near = with_rank(r, r.field(data, REQUEST.SHARED, "i64"))
     far = with_rank(r, r.op("and", r.field(data, REQUEST.GLOBAL, "i64"), 0xFFFF_FFFF))
     barrier = r.field(data, REQUEST.MBARRIER, "i64")
-    store = r.const("i32", int(Action.STORE))
+    store = r.const("i32", Action.STORE)
     own, one = (r["lane"], r["line"]), r.const("i32", 1)
     with r.when(r.equals(verb, Verb.LOAD)):
         with each_block(r, data) as at:
@@ -94,7 +94,7 @@ def _issue() -> Routine:
     with r.when(r.is_below(verb, Verb.WRITE)):
         r.call("tw_check_leaves", "void", *warp_pointers(r), near, count.get(), with_rank(r, barrier), *own)
     changes = r.op("or", r.equals(verb, Verb.SEND_REDUCE), r.equals(verb, Verb.CHANGE))
-    action = r.select(changes, r.const("i32", int(Action.ATOMIC)), store)
+    action = r.select(changes, r.const("i32", Action.ATOMIC), store)
     bulk = r.cast("zext", r.is_below(verb, Verb.WRITE), "i32")
     r.call(
         "tw_check_arrives",
@@ -113,14 +113,14 @@ def _issue() -> Routine:
 
 def _claim_destination(r: Routine) -> Value:
     """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
-    tensor = r.cast("zext", r.equals(r["kind"], int(Flight.TENSOR)), "i32")
+    tensor = r.cast("zext", r.equals(r["kind"], Flight.TENSOR), "i32")
     bit, zero = r.op("shl", r.const("i32", 1), r["lane"]), r.const("i32", 0)
-    numbers = (bit, zero, r.const("i32", BULKS), r.const("i32", int(CopySide.TO_GLOBAL)), r["line"])
+    numbers = (bit, zero, r.const("i32", BULKS), r.const("i32", CopySide.TO_GLOBAL), r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     r.give_if(r.is_null(copy), zero)
     r.put(copy, COPY.TENSOR, tensor)
     r.copy(r.at(copy, COPY.PLACES), r["data"], COPY.REQUEST_BYTES)
-    step = r.const("i32", int(StoreStep.CLAIM))
+    step = r.const("i32", StoreStep.CLAIM)
     given = (tensor, r["data"], r["lane"], r["line"], step)
     return r.call("tw_check_store", "i32", r["ctx"], r["worker"], r["block"], r["warp"], *given)
 
@@ -130,7 +130,7 @@ def _walk_destination() -> Routine:
     names = {"tensor": "i32", "data": "ptr", "lane": "i32", "line": "i32", "step": "i32"}
     r = Routine("tw_check_store", "i32", ctx="ptr", worker="ptr", block="ptr", warp="ptr", **names)
     given = (r["ctx"], r["worker"], r["block"], r["warp"], r["data"], r["lane"], r["line"], r["step"])
-    with r.unless(r.equals(r["tensor"], 0)):
+    with r.when(r.differs(r["tensor"], 0)):
         r.give(r.call("tw_tensor_store", "i32", *given))
     r.give(r.call("tw_bulk_store", "i32", *given))
     return r
@@ -141,12 +141,12 @@ def _check_destination() -> Routine:
     names = {"lane": "i32", "address": "i64", "bytes": "i64", "reduces": "i32", "line": "i32"}
     r = Routine("tw_check_destination", "void", **WARP_PARAMETERS, **names, values="ptr", step="i32")
     space, who = r.const("i32", GLOBAL), r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
-    with r.when(r.equals(r["step"], int(StoreStep.RELEASE))):
+    with r.when(r.equals(r["step"], StoreStep.RELEASE)):
         landed = (space, r["address"], r["bytes"], r.const("i32", Mark.LAND), now_of(r), who)
         r.call("tw_check_mark", "void", r["ctx"], r["block"], *landed)
         r.give()
     changes = r.differs(r["reduces"], 0)
-    action = r.select(changes, r.const("i32", int(Action.ATOMIC)), r.const("i32", int(Action.STORE)))
+    action = r.select(changes, r.const("i32", Action.ATOMIC), r.const("i32", Action.STORE))
     flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
     given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], r["values"])
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
@@ -167,7 +167,7 @@ def _new_record(r: Routine, way: CopySide) -> Value:
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     r.give_if(r.is_null(copy))
     r.put(address_slot(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
-    with r.unless(r.equals(r["barrier"], 0)):
+    with r.when(r.differs(r["barrier"], 0)):
         bulk = r.const("i32", 1) if way == CopySide.FROM_SHARED else r["bulk"]
         r.call("tw_check_tells", "void", *warp_pointers(r), r["barrier"], bulk, r["lane"], r["line"])
         key = r.op("add", r["barrier"], 1)
@@ -185,7 +185,7 @@ def _write_shared() -> Routine:
         "tw_check_arrives", "void", **WARP_PARAMETERS, **_STRETCH, action="i32", bulk="i32", **_LANE_AND_LINE
     )
     space, zero = r.const("i32", SHARED), r.const("i32", 0)
-    changes = r.equals(r["action"], int(Action.ATOMIC))
+    changes = r.equals(r["action"], Action.ATOMIC)
     flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
     given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"], _NULL)
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
@@ -199,7 +199,7 @@ def _read_shared() -> Routine:
     """Check and record a read in flight of a stretch of shared memory; a barrier of 0 means that it is of a group."""
     r = Routine("tw_check_leaves", "void", **WARP_PARAMETERS, **_STRETCH, **_LANE_AND_LINE)
     space, flags, zero = (r.const("i32", SHARED), r.const("i32", PROXY), r.const("i32", 0))
-    action = r.const("i32", int(Action.LOAD))
+    action = r.const("i32", Action.LOAD)
     given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], _NULL)
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     _new_record(r, CopySide.FROM_SHARED)
@@ -213,7 +213,7 @@ def _check_mbarrier() -> Routine:
     r = Routine(
         "tw_check_tells", "void", **WARP_PARAMETERS, address="i64", bulk="i32", lane="i32", line="i32"
     )
-    size, space, action = r.const("i64", 8), r.const("i32", SHARED), r.const("i32", int(Action.ATOMIC))
+    size, space, action = r.const("i64", 8), r.const("i32", SHARED), r.const("i32", Action.ATOMIC)
     given = (r["lane"], r["address"], size, space, action, r.const("i32", STRONG), r["line"], _NULL)
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
@@ -232,7 +232,7 @@ def _check_mbarrier() -> Routine:
     born = r.cast("trunc", r.field(place, SHADOW.BEGAN, "i64"), "i32")
     with r.when(r.both(since, r.is_above(time, born))):
         me = r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
-        kind, bytes_ = r.const("i32", int(FindingKind.MBARRIER_UNPUBLISHED)), r.const("i32", 8)
+        kind, bytes_ = r.const("i32", FindingKind.MBARRIER_UNPUBLISHED), r.const("i32", 8)
         before, flags = r.op("lshr", info, LINE_BITS), r.const("i32", PROXY)
         found = (kind, space, r["line"], before, r["address"], me, who, bytes_, flags)
         r.call("tw_check_finding", "void", r["ctx"], *found)

@@ -221,13 +221,13 @@ def _complete() -> Routine:
         r.call("tw_check_matrix", "void", *warp_pointers(r), *given)
         r.give()
     way = r.field(copy, COPY.SIDE, "i32")
-    with r.when(r.equals(way, int(CopySide.TO_GLOBAL))):
-        step, line = r.const("i32", int(StoreStep.RELEASE)), r.field(copy, COPY.LINE, "i32")
+    with r.when(r.equals(way, CopySide.TO_GLOBAL)):
+        step, line = r.const("i32", StoreStep.RELEASE), r.field(copy, COPY.LINE, "i32")
         given = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES), lane, line, step)
         r.call("tw_check_store", "i32", r["ctx"], _NULL, r["block"], r["warp"], *given)
         r.give()
     address = r.wide(r.field(address_slot(r, copy, lane), 0, "i32"))
-    leaves = r.equals(way, int(CopySide.FROM_SHARED))
+    leaves = r.equals(way, CopySide.FROM_SHARED)
     what = r.select(leaves, r.const("i32", Mark.FREE), r.const("i32", Mark.LAND))
     who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
     given = (address, r.wide(r.field(copy, COPY.BYTES, "i32")), what, r["time"], who)

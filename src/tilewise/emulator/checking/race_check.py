@@ -62,8 +62,8 @@ def _check_access() -> Routine:
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     r.fill(place, 0, SHADOW.SIZE)
     word = ShadowWord(r, _ignores_unset)
-    writes = r.differs(r["action"], int(Action.LOAD))
-    stores = r.equals(r["action"], int(Action.STORE))
+    writes = r.differs(r["action"], Action.LOAD)
+    stores = r.equals(r["action"], Action.STORE)
     valued = r.both(stores, r.differs(r["values"], _NULL))
     same = r.variable("i1", 0)
     with _each_distinct_address(r, writes) as (lane, address, name):
@@ -102,7 +102,7 @@ def _each_shadow_word(
 def _ignores_unset(r: Routine) -> Value:
     """Whether this access may read uninitialised bytes: a bitwise operation, or a copy of a structure's padding."""
     found = r.variable("i1", r.differs(r.op("and", r["flags"], BITWISE), 0))
-    with r.unless(r.equals(r.op("and", r["flags"], PASSED_ON), 0)):
+    with r.when(r.differs(r.op("and", r["flags"], PASSED_ON), 0)):
         given = (r["ctx"], r["block"], r["addresses"], r["mask"], r["size"], r["space"])
         found.put(r.call("tw_check_padded", "i1", *given))
     return found.get()
@@ -192,7 +192,7 @@ def _leave() -> Routine:
     done = r.wide(r.op("add", r.field(r["block"], BLOCK.DONE, "i32"), 1))
     with r.when(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
         zero = r.const("i32", 0)
-        kind, space = r.const("i32", int(FindingKind.EARLY_EXIT)), r.const("i32", int(Space.SHARED))
+        kind, space = r.const("i32", FindingKind.EARLY_EXIT), r.const("i32", Space.SHARED)
         who = r.op("shl", serial_of(r), LANE_BITS)
         use = r.field(r["block"], BLOCK.USE, "i32")
         found = (kind, space, zero, use, r.const("i64", 0), who, user, zero, zero)
@@ -264,8 +264,8 @@ def _check_stretch() -> Routine:
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     r.fill(place, 0, SHADOW.SIZE)
     word = ShadowWord(r)
-    writes = r.differs(r["action"], int(Action.LOAD))
-    stores = r.equals(r["action"], int(Action.STORE))
+    writes = r.differs(r["action"], Action.LOAD)
+    stores = r.equals(r["action"], Action.STORE)
     valued = r.differs(r["values"], _NULL)
     same = r.variable("i1", 0)
     with _each_shadow_word(r, place, r["address"], r["bytes"]) as (_, here, size, bytes_):

@@ -58,7 +58,7 @@ class _FastAccess:
     def __init__(self, r: Routine) -> None:
         self.r = r
         place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
-        shared = r.equals(r["space"], int(Space.SHARED))
+        shared = r.equals(r["space"], Space.SHARED)
         odd = r.differs(r.op("and", r["address"], 3), 0)
         r.give_if(odd, _FALSE)
         state = check_state(r)

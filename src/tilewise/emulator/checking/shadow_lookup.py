@@ -28,12 +28,12 @@ def shadow_lookup() -> Routine:
     r = Routine("tw_check_where", "i1", ctx="ptr", block="ptr", space="i32", address="i64", place="ptr")
     r.put(r["place"], SHADOW.OWNER, _NULL)
     start = r.variable("i64", -1)  # of the window of shared memory
-    with r.when(r.equals(r["space"], int(Space.SHARED))):
+    with r.when(r.equals(r["space"], Space.SHARED)):
         start.put(0)
     away = r.op("sub", r["address"], GENERIC_SHARED)
     with r.when(r.both(r.equals(r["space"], 0), r.is_below(away, WINDOW))):
         start.put(GENERIC_SHARED)
-    with r.unless(r.equals(start.get(), -1)):
+    with r.when(r.differs(start.get(), -1)):
         _in_shared(r, start.get())
     _in_global(r, _range_of(r))
     return r
@@ -53,7 +53,7 @@ def _in_shared(r: Routine, start: Value) -> None:
     here = owner.get()
     size = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
     first_address = r.op("add", start, r.op("shl", rank, RANK_SHIFT))
-    with r.unless(r.equals(here, r["block"])):
+    with r.when(r.differs(here, r["block"])):
         r.put(place, SHADOW.OWNER, here)
     r.put(place, SHADOW.FIRST, first_address)
     r.put(place, SHADOW.BYTES, size)

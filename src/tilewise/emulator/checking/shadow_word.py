@@ -237,15 +237,15 @@ def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
     r = word.r
     state = word.get(CELLS.STATE)
     odd = r.op("and", state, r.op("or", word.bytes, ARRIVING | MANY_LEAVING))
-    with r.unless(r.equals(odd, 0)):
+    with r.when(r.differs(odd, 0)):
         missing = r.op("and", state, word.bytes)
-        with r.unless(stores), r.unless(r.equals(missing, 0)):
+        with r.unless(stores), r.when(r.differs(missing, 0)):
             if (
                 word.ignores_unset
             ):  # computed once per access: bytes count as written once they have been read
                 with r.when(r.equals(word.unset_ignored.get(), _UNKNOWN)):
                     word.unset_ignored.put(r.cast("zext", word.ignores_unset(r), "i32"))
-            with r.unless(r.equals(word.unset_ignored.get(), 1)):
+            with r.when(r.differs(word.unset_ignored.get(), 1)):
                 word.report(FindingKind.UNSET, word.who, r.const("i32", 0))
         writer, write = word.get(CELLS.WRITER), word.get(CELLS.WRITE)
         arriving = r.both(r.differs(r.op("and", state, ARRIVING), 0), word.is_write_in_flight(write))
@@ -256,7 +256,7 @@ def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
                 r.const("i32", FindingKind.READ_IN_FLIGHT),
             )
             word.report(kind, writer, write)
-        with r.when(writes), r.unless(r.equals(r.op("and", state, MANY_LEAVING), 0)):
+        with r.when(writes), r.when(r.differs(r.op("and", state, MANY_LEAVING), 0)):
             word.report(FindingKind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
     foreign = r.select(word.remote, r.const("i32", FOREIGN), r.const("i32", 0))
     rest = r.op("or", r.op("and", state, r.op("xor", word.bytes, -1)), foreign)

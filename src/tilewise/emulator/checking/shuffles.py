@@ -88,14 +88,11 @@ def _use() -> Routine:
     serial = r.op("shl", serial_of(r), LANE_BITS)
     with r.each_lane(r["mask"]) as lane:
         known = r.element(row, lane, "i64")
-        with r.unless(r.equals(known, 0)):
+        with r.when(r.differs(known, 0)):
             low = r.cast("trunc", known, "i32")
             reader = r.op("and", r.op("lshr", low, SHUFFLED.READER), 31)
             who, other = r.op("or", serial, lane), r.op("or", serial, reader)
-            kind, space = (
-                r.const("i32", int(FindingKind.SHUFFLE_INACTIVE_LANE)),
-                r.const("i32", int(Space.SHARED)),
-            )
+            kind, space = (r.const("i32", FindingKind.SHUFFLE_INACTIVE_LANE), r.const("i32", Space.SHARED))
             lines = (r["line"], r.op("lshr", low, SHUFFLED.LINE))
             r.call("tw_check_finding", "void", r["ctx"], kind, space, *lines, known, who, other, zero, zero)
             r.put(r.item(row, lane, 8), 0, r.const("i64", 0))

@@ -55,7 +55,7 @@ def _proxy_fence() -> Routine:
     """A proxy fence: the asynchronous proxy sees this warp's accesses; without ``all``, its mbarriers alone."""
     r = Routine("tw_check_proxy", "void", **WARP_PARAMETERS, all="i32")
     r.put(r.item(r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), index_of(r), 4), 0, now_of(r))
-    with r.unless(r.equals(r["all"], 0)):
+    with r.when(r.differs(r["all"], 0)):
         r.put(r.item(r.field(clocks_of(r), CLOCKS.FENCED, "ptr"), index_of(r), 4), 0, now_of(r))
     tick(r)
     return r
@@ -113,13 +113,13 @@ def _sync() -> Routine:
         with r.when(r.both(r.equals(r["space"], 0), r.is_below(away, WINDOW))):
             shared.put(1)
             address.put(away)
-        with r.when(r.equals(r["space"], int(Space.SHARED))):
+        with r.when(r.equals(r["space"], Space.SHARED)):
             shared.put(1)
         inside = r.differs(shared.get(), 0)
         with r.when(r.both(r.is_below(address.get(), 1 << RANK_SHIFT), inside)):
             rank = r.op("add", r.wide(r.field(r["block"], BLOCK.RANK, "i32")), 1)
             address.put(r.op("or", address.get(), r.op("shl", rank, RANK_SHIFT)))
-        with r.unless(r.equals(before.get(), address.get())):
+        with r.when(r.differs(before.get(), address.get())):
             before.put(address.get())
             given = (r["ctx"], r["block"], r["warp"], shared.get())
             with r.when(r.both(inside, _has_flag(r, PHASE_OVER))):

@@ -233,9 +233,9 @@ def _join() -> Routine:
         _raise_to(r, r.item(r["target"], i, 4), r.element(r["source"], i, "i32"))
     tail = _tail(r, r["source"])
     time, every = r.field(tail, _TILL, "i32"), r.field(tail, _FENCED_LANES, "i32")
-    with r.unless(r.equals(time, 0)):
+    with r.when(r.differs(time, 0)):
         _call_cover(r, r["target"], r.field(tail, _BY, "i32"), time)
-    with r.unless(r.equals(every, 0)):
+    with r.when(r.differs(every, 0)):
         with r.when(r.compare("icmp slt", r["lane"], 0)):
             _raise_to(r, r.item(r["target"], own_entry(r), 4), every)
         with r.otherwise():
@@ -278,7 +278,7 @@ def _widen() -> Routine:
 def _fold_tail(r: Routine, clock: Value) -> None:
     tail = _tail(r, clock)
     time = r.field(tail, _TILL, "i32")
-    with r.unless(r.equals(time, 0)):
+    with r.when(r.differs(time, 0)):
         entry, inside = _entry_of(r, r.field(tail, _BY, "i32"))
         with r.when(inside):
             _raise_to(r, r.item(clock, entry, 4), time)
@@ -288,7 +288,7 @@ def _fold_tail(r: Routine, clock: Value) -> None:
 def _settle() -> Routine:
     r = Routine("tw_check_settle", "void", **WARP_PARAMETERS)
     keeper = _private_lane(r)
-    with r.unless(r.equals(r.field(keeper, 0, "i32"), 0)):
+    with r.when(r.differs(r.field(keeper, 0, "i32"), 0)):
         join(r, own_clock(r), _private_clock(r))
         r.fill(_private_clock(r), 0, clock_bytes(r))
         r.put(keeper, 0, 0)
@@ -329,7 +329,7 @@ def _acquire() -> Routine:
     r = Routine("tw_check_acquire", "void", **WARP_PARAMETERS, clock="ptr", lane="i32")
     with r.unless(r.compare("icmp slt", r["lane"], 0)):
         keeper, mine = _private_lane(r), r.op("add", r["lane"], 1)
-        with r.unless(r.equals(r.field(keeper, 0, "i32"), mine)):
+        with r.when(r.differs(r.field(keeper, 0, "i32"), mine)):
             merge_private_clock(r)
         r.put(keeper, 0, mine)
         join(r, _private_clock(r), r["clock"], r["lane"])

@@ -65,7 +65,7 @@ def _mark_row(r: Routine, place: Value) -> None:
     with r.when(r.equals(r["what"], Mark.LEAVE)):
         space, flags = r.const("i32", SHARED), r.const("i32", PROXY)
         # NOTE: while it is issued, ``time`` is the line of the PTX.
-        lane, load = r.const("i32", WHOLE), r.const("i32", int(Action.LOAD))
+        lane, load = r.const("i32", WHOLE), r.const("i32", Action.LOAD)
         given = (lane, place, many, space, load, flags, r["time"], _NULL)
         r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     marked = (r.const("i32", SHARED), place, many, r["what"], r["time"], r["who"])
@@ -80,7 +80,7 @@ def _issue() -> Routine:
     with r.unless(r.op("or", own, r.equals(index, 0))):
         r.give()
     first = r.select(own, r.op("mul", index, 2), r.const("i32", 0))
-    way = r.const("i32", int(CopySide.FROM_SHARED))
+    way = r.const("i32", CopySide.FROM_SHARED)
     numbers = (r.const("i32", 1), r.const("i32", 0), r.const("i32", PRODUCTS), way, r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     r.give_if(r.is_null(copy))

@@ -53,7 +53,7 @@ def _report(r: Routine, kind: FindingKind, before: Value, lane: Value) -> None:
     who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
     other = r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)
     zero = r.const("i32", 0)
-    given = (r.const("i32", int(kind)), r.const("i32", int(Space.SHARED)), r["line"], before)
+    given = (r.const("i32", int(kind)), r.const("i32", Space.SHARED), r["line"], before)
     r.call("tw_check_finding", "void", r["ctx"], *given, r.const("i64", 0), who, other, zero, zero)
 
 
@@ -68,7 +68,7 @@ def _fence() -> Routine:
     r = Routine("tw_check_ordered", "void", **WARP_PARAMETERS)
     table, size = _table(r), r.field(check_state(r), CHECK.REGISTERS, "i64")
     r.put(table, _FENCED, 1)
-    with r.unless(r.equals(r.field(table, _WRITES, "i32"), 0)):
+    with r.when(r.differs(r.field(table, _WRITES, "i32"), 0)):
         r.put(table, _WRITES, 0)
         with r.count(size, ENTRY_BYTES, ENTRY_BYTES) as at:
             r.put(r.at(table, at), _WRITTEN, 0)
@@ -90,7 +90,7 @@ def _check_write() -> Routine:
     entry = r.item(table, r["number"], ENTRY_BYTES)
     with r.when(_in_flight(r, entry)):
         _report(r, FindingKind.REGISTER_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
-    with r.unless(r.equals(r["counts"], 0)):
+    with r.when(r.differs(r["counts"], 0)):
         r.put(entry, _WRITTEN, r["line"])
         r.put(table, _WRITES, 1)
     return r
@@ -135,7 +135,7 @@ def _wait_groups() -> Routine:
     time = r.element(r.field(clocks_of(r), CLOCKS.PRODUCTS_DONE, "ptr"), first_of_warpgroup(r), "i32")
     own = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3))
     clock = r.item(own_clock(r), r.op("sub", own_entry(r), own), 4)
-    with r.count(4) as i, r.unless(r.equals(i, own)):
+    with r.count(4) as i, r.when(r.differs(i, own)):
         entry = r.item(clock, i, 4)
         r.put(entry, 0, r.intrinsic("llvm.umax", r.field(entry, 0, "i32"), time))
     r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])

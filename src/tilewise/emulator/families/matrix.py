@@ -168,7 +168,7 @@ def _row_by_row(e: Context, instruction: Instruction, function: str, offsets: Va
         Value("ptr", addresses),
         e.op("and", e.mask(), _named(count)),
         e.const("i32", _ROW_BYTES),
-        e.const("i32", int(Space.OWN)),
+        e.const("i32", Space.OWN),
         e.const("i32", instruction.line),
         Value("ptr", buffer),
     )

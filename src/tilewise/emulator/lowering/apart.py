@@ -263,7 +263,7 @@ def _fault_apart(e: Context, lanes: Value, line: Value) -> None:
     e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     lane = e.op("and", e.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 false)"), 31)
     zero = e.const("i32", 0)
-    kind = e.const("i32", int(FaultKind.APART))
+    kind = e.const("i32", FaultKind.APART)
     e.call(
         "tw_fault_at",
         "void",

@@ -112,7 +112,7 @@ def _bulk() -> Routine:
     data = r.reserve(f"[{REQUEST.VALUES} x i8]", 64)
     loads = r.equals(r["verb"], Verb.LOAD)
     outside = r.is_at_most(r["verb"], Verb.REDUCE)  # what goes from block to block touches no memory
-    tensor = r.equals(r["kind"], int(Flight.TENSOR))
+    tensor = r.equals(r["kind"], Flight.TENSOR)
     r.put(sink, _SINK.FIGURES, r["figures"], 8)
     r.put(sink, _SINK.LOG, r.select(outside, r["log"], _NULL), 8)
     r.put(sink, _SINK.KIND, r.wide(r["how"]), 8)
@@ -164,7 +164,7 @@ def _count_flat(r: Routine, sink: Value, data: Value) -> None:
     _note_bytes(r, sink, count)
     with r.when(r.is_below(r["verb"], Verb.WRITE)):
         offset, place = (r.field(data, at, "i64") for at in (REQUEST.SHARED, REQUEST.GLOBAL))
-        r.call("tw_watch_pieces", "void", sink, place, offset, count, r.const("i64", int(CopyFigure.SECTORS)))
+        r.call("tw_watch_pieces", "void", sink, place, offset, count, r.const("i64", CopyFigure.SECTORS))
 
 
 def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
@@ -175,7 +175,7 @@ def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     r.give_if(r.differs(failed, 0), failed)
     r.put(plan, PLAN.AT, r.op("and", r.field(data, REQUEST.SHARED, "i64"), _OFFSETS))
     r.put(plan, PLAN.WATCH, sink)
-    with r.unless(r.equals(r["verb"], Verb.LOAD)):
+    with r.when(r.differs(r["verb"], Verb.LOAD)):
         # What lies outside is not written: the bytes of a store are counted row by row.
         r.put(plan, PLAN.TOTAL, r.const("i64", 0))
     _note_bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
@@ -217,7 +217,7 @@ def _count_scattered_row(r: Routine, sink: Value, unit: Value, step: Value) -> N
     """Count a row whose elements do not lie side by side, as interleaved ones, element by element."""
     with r.count(r["high"], r["low"]) as i:
         place = r.op("add", r["place"], r.op("mul", r.op("mul", i, step), unit))
-        given = (place, place, unit, r.const("i64", int(CopyFigure.SECTORS)))
+        given = (place, place, unit, r.const("i64", CopyFigure.SECTORS))
         r.call("tw_watch_pieces", "void", sink, *given)
 
 
@@ -227,7 +227,7 @@ def _pieces() -> Routine:
     r = Routine("tw_watch_pieces", "void", sink="ptr", **numbers)
     sink, line = r["sink"], r.const("i64", _LINE)
     least, log = r.field(sink, _SINK.LEAST, "i64", 8), r.field(sink, _SINK.LOG, "ptr", 8)
-    within = r.equals(r["figure"], int(CopyFigure.SECTORS))
+    within = r.equals(r["figure"], CopyFigure.SECTORS)
     writes = r.both(within, r.differs(log, _NULL))
     straight = r.differs(r.field(sink, _SINK.STRAIGHT, "i64", 8), 0)
     away = r.op("sub", r.select(straight, r["place"], r["offset"]), r["place"])

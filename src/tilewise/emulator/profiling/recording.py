@@ -249,7 +249,7 @@ def _record() -> Routine:
 
 def _leave_unless_in_window(r: Routine) -> None:
     """Leave the routine unless the event is a store that touches the recorder's window."""
-    with r.unless(r.equals(r.op("and", r["about"], 0xFF), int(EventKind.STORE))):
+    with r.when(r.differs(r.op("and", r["about"], 0xFF), EventKind.STORE)):
         r.give()
     low, high = (r.field(r["log"], at, "i64", 8) for at in (_LOW, _HIGH))
     found = r.variable("i1", 0)
@@ -267,7 +267,7 @@ def _record_bulk() -> Routine:
     r = Routine("tw_record_bulk", "void", **_EVENT_PARAMETERS, columns="ptr")
     with r.each_lane(r["mask"]) as lane:
         one = r.op("shl", r.const("i32", 1), r.resize(lane, "i32", False))
-        row = _begin_event(r, one, r.const("i64", int(EventKind.BULK)))
+        row = _begin_event(r, one, r.const("i64", EventKind.BULK))
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
             r.put(r.item(r.at(row, 24), column, 8), 0, r.field(place, 0, "i64"), 8)

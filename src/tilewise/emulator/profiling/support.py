@@ -83,7 +83,7 @@ def _count() -> Routine:
     lane = r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 true)")
     first = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
     alone = r.equals(r.op("and", r["mask"], r.op("sub", r["mask"], 1)), 0)
-    named = r.differs(r["space"], int(Space.GENERIC))
+    named = r.differs(r["space"], Space.GENERIC)
     with r.when(r.both(alone, named)):
         _one_lane(r)
         r.give()
@@ -131,7 +131,7 @@ def _one_lane(r: Routine) -> None:
         )
         for some in (here, there)
     ]
-    shared = r.equals(r["space"], int(Space.SHARED))
+    shared = r.equals(r["space"], Space.SHARED)
     more = r.select(shared, *vectors)
     r.store(r.op("add", r.load(_ALL, r["figures"].ref, 8), more), r["figures"].ref, 8)
 
@@ -151,8 +151,8 @@ def _count_pattern() -> Routine:
 
     put(Figure.RUNS, one)
     put(Figure.THREADS, r.wide(r.intrinsic("llvm.ctpop", mask)))
-    generic = r.equals(r["space"], int(Space.GENERIC))
-    each = r.equals(r["kind"], int(Kind.EACH))
+    generic = r.equals(r["space"], Space.GENERIC)
+    each = r.equals(r["kind"], Kind.EACH)
     named = [r.equals(r["space"], int(space)) for space in (Space.SHARED, Space.GLOBAL)]
     there = [r.equals(r["window"], number) for number in (1, 0)]
     shared, outside = (r.op("or", a, r.op("and", generic, b)) for a, b in zip(named, there, strict=True))
@@ -181,7 +181,7 @@ def _count_pattern() -> Routine:
         with r.when(each):
             words = r.intrinsic("llvm.umax", size, r.const("i32", WORD_BYTES))
             at_once = r.op("udiv", r.const("i32", 128), words)
-            sharing = r.const("i32", int(Kind.STORE))
+            sharing = r.const("i32", Kind.STORE)
             waves = r.call("tw_count_waves", "i32", r["addresses"], mask, size, at_once, sharing)
             put(Figure.SHARING, r.wide(waves))
     with r.when(outside):
@@ -213,7 +213,7 @@ def _count_outside(r: Routine, each: Value) -> None:
 
 def _turns(r: Routine) -> Value:
     """Return the turns of a load: the most words that its lanes read of one bank."""
-    all_lanes, sharing = r.const("i32", 32), r.const("i32", int(Kind.STORE))
+    all_lanes, sharing = r.const("i32", 32), r.const("i32", Kind.STORE)
     return r.call("tw_count_waves", "i32", r["addresses"], r["mask"], r["size"], all_lanes, sharing)
 
 
@@ -236,7 +236,7 @@ def _in_pairs(r: Routine) -> Value:
         other, there = r.shuffle(listed, order), r.shuffle(running, order)
         apart = r.op("and", r.differs(listed, other), r.op("and", running, there))
         found = r.op("or", found, r.equals(r.bits(apart), 0))
-    return r.op("and", found, r.equals(r["kind"], int(Kind.LOAD)))
+    return r.op("and", found, r.equals(r["kind"], Kind.LOAD))
 
 
 def _waves() -> Routine:
@@ -246,7 +246,7 @@ def _waves() -> Routine:
     wide = r.is_above(r["width"], 4)
     lanes = r["lanes"]
     each = r.select(wide, r.op("lshr", r["width"], 2), r.const("i32", 1))
-    shares = r.differs(r["kind"], int(Kind.EACH))
+    shares = r.differs(r["kind"], Kind.EACH)
     whole = r.equals(lanes, 32)
     one_phase = r.op("sub", r.op("shl", r.const("i32", 1), r.op("and", lanes, 31)), 1)
     left = r.variable("i32", r["mask"])

@@ -109,7 +109,7 @@ def _trace() -> Routine:
 def _block() -> Routine:
     """Log the block's number if it differs from the last one logged."""
     r = Routine("tw_trace_block", "void", log="ptr", block="i64")
-    with r.unless(r.equals(r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
+    with r.when(r.differs(r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
         r.put(r["log"], _BLOCK, r["block"], 8)
         mark = r.op("or", r["block"], MARK << _KIND_SHIFT)
         r.call("tw_trace_word", "void", r["log"], mark)

@@ -20,8 +20,8 @@ def release_lanes(r: Routine, warp: Value, lanes: Value) -> None:
     """Let lanes that waited at a barrier go on, and with them their warp."""
     r.put(warp, WARP.BLOCKED, r.remove(lanes, r.field(warp, WARP.BLOCKED, "i32")))
     status = r.field(warp, WARP.STATUS, "i32")
-    waiting = r.equals(status, int(Status.WAITING))
-    r.put(warp, WARP.STATUS, r.select(waiting, r.const("i32", int(Status.READY)), status))
+    waiting = r.equals(status, Status.WAITING)
+    r.put(warp, WARP.STATUS, r.select(waiting, r.const("i32", Status.READY), status))
 
 
 def _find_barrier(r: Routine, number: Value) -> Value:
@@ -85,7 +85,7 @@ def _come() -> Routine:
 
 
 def _give_fault(r: Routine) -> None:
-    r.call("tw_fault", "void", *r.pointers(), int(FaultKind.BAD_BARRIER), r["line"], r["mask"])
+    r.call("tw_fault", "void", *r.pointers(), FaultKind.BAD_BARRIER, r["line"], r["mask"])
     r.give(_WRONG)
 
 

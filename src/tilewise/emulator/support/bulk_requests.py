@@ -89,7 +89,7 @@ def refuse_if(
 ) -> None:
     """End with a fault of a bulk copy. The routine has ``lane`` and ``line`` as parameters."""
     with r.when(wrong):
-        kind, space = r.const("i32", int(FaultKind.BAD_COPY)), r.const("i32", int(Space.GENERIC))
+        kind, space = r.const("i32", FaultKind.BAD_COPY), r.const("i32", Space.GENERIC)
         zero = r.const("i32", 0)
         number = r.const("i32", why) if isinstance(why, int) else why
         given = (
@@ -122,7 +122,7 @@ def _span() -> Routine:
     address, count = r["address"], r["bytes"]
     found = r.variable("ptr", _NULL)
     extent, fault = r.variable("i64", 0), r.variable("i32", int(FaultKind.OUT_OF_BOUNDS))
-    with r.when(r.equals(r["space"], int(Space.GLOBAL))):
+    with r.when(r.equals(r["space"], Space.GLOBAL)):
         known = r.call("tw_find", "i1", r["ctx"], address, count, r["worker"])
         with r.when(known):
             found.put(r.set("ptr", f"inttoptr {address} to ptr"))
@@ -161,9 +161,9 @@ def _issue() -> Routine:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
             r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
         r.put(data, REQUEST.VERB, r.wide(r["verb"]))
-        with r.when(r.equals(r["kind"], int(Flight.REMOTE))):
+        with r.when(r.equals(r["kind"], Flight.REMOTE)):
             r.copy(r.at(data, REQUEST.VALUES), r.item(r["values"], lane, _LINE), _LINE)
-        with r.when(r.equals(r["kind"], int(Flight.TENSOR))):
+        with r.when(r.equals(r["kind"], Flight.TENSOR)):
             take_map(r, data, lane)
         with r.when(_checked(r)):
             given = (r["ctx"], r["block"], r["warp"], r["worker"], r["kind"], data, lane, r["line"])
@@ -187,7 +187,7 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
     half = BYTES // 2  # which is what its address has to be a multiple of
     address = request(r, data, REQUEST.GLOBAL)
     for i in range(2):
-        given = (r.const("i32", half), r.const("i32", int(Space.GENERIC)), lane, r["line"], r.const("i32", 0))
+        given = (r.const("i32", half), r.const("i32", Space.GENERIC), lane, r["line"], r.const("i32", 0))
         part = r.call("tw_resolve", "ptr", *support_arguments(r), r.op("add", address, i * half), *given)
         r.give_if(r.is_null(part), 1)
         r.copy(r.at(data, REQUEST.MAP + i * half), part, half)
@@ -220,10 +220,10 @@ def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: in
     """Perform one lane's copy; with ``spoil`` only overwrite where it will write."""
     answer = r.variable("i32", 0)
     data, how = r.at(flight, FLIGHT.DATA), r.const("i32", spoil)
-    write = r.const("i32", int(StoreStep.WRITE))
+    write = r.const("i32", StoreStep.WRITE)
     line = r.field(flight, FLIGHT.LINE, "i32")
     verb = r.cast("trunc", request(r, data, REQUEST.VERB), "i32")
-    with r.when(r.equals(kind, int(Flight.TENSOR))):
+    with r.when(r.equals(kind, Flight.TENSOR)):
         loads = r.equals(verb, Verb.LOAD)
         with r.when(loads):
             answer.put(r.call("tw_tensor_load", "i32", *support_arguments(r), data, lane, line, how))
@@ -259,8 +259,8 @@ def _aligned(r: Routine, *addresses: Value) -> None:
 def touch(r: Routine, address: Value, count: Value) -> None:
     """In a checked launch: check a copy's read of global memory. The routine has ``lane`` and ``line``."""
     with r.when(_checked(r)):
-        space, flags = r.const("i32", int(Space.GLOBAL)), r.const("i32", PROXY)
-        given = (r["lane"], address, count, space, r.const("i32", int(Action.LOAD)), flags, r["line"], _NULL)
+        space, flags = r.const("i32", Space.GLOBAL), r.const("i32", PROXY)
+        given = (r["lane"], address, count, space, r.const("i32", Action.LOAD), flags, r["line"], _NULL)
         r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *given)
 
 
@@ -319,11 +319,11 @@ def _store() -> Routine:
     """Copy from shared to global memory, or reduce into it; ``step`` is of ``StoreStep``."""
     r = Routine("tw_bulk_store", "i32", **_PARAMETERS, **_ONE, step="i32")
     reduces = r.equals(request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
-    with r.when(r.equals(r["step"], int(StoreStep.RELEASE))):
+    with r.when(r.equals(r["step"], StoreStep.RELEASE)):
         follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, _NULL, r["step"])
         r.give(0)
     count, target, given, place = _from_shared(r, Space.GLOBAL)
-    with r.when(r.equals(r["step"], int(StoreStep.CLAIM))):
+    with r.when(r.equals(r["step"], StoreStep.CLAIM)):
         follow(r, target, count, reduces, given, r["step"])
         r.give(0)
     _put(r, place, given, count, Verb.REDUCE)
@@ -346,7 +346,7 @@ def _remote() -> Routine:
     r = Routine("tw_remote", "i32", **_PARAMETERS, **_ONE)
     target = request(r, r["data"], REQUEST.GLOBAL)
     count = request(r, r["data"], REQUEST.SIZE)
-    given = (r.cast("trunc", count, "i32"), r.const("i32", int(Space.SHARED)), r["lane"], r["line"])
+    given = (r.cast("trunc", count, "i32"), r.const("i32", Space.SHARED), r["lane"], r["line"])
     place = r.call("tw_resolve", "ptr", *support_arguments(r), target, *given, 1)
     r.give_if(r.is_null(place), 1)
     _put(r, place, r.at(r["data"], REQUEST.VALUES), count, Verb.CHANGE)

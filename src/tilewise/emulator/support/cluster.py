@@ -52,7 +52,7 @@ def _refuse_if(r: Routine, lanes: Value, why: ClusterFault) -> None:
     with r.when(r.differs(lanes, 0)):
         r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
         lane = r.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 true)")
-        kind, zero = r.const("i32", int(FaultKind.BAD_CLUSTER_BARRIER)), r.const("i32", 0)
+        kind, zero = r.const("i32", FaultKind.BAD_CLUSTER_BARRIER), r.const("i32", 0)
         given = (kind, r["line"], lane, r.const("i64", 0), r.const("i32", int(why)), zero, zero)
         r.call("tw_fault_at", "void", *(r[name] for name in _PARAMETERS), *given, r.const("i64", 0))
         r.give(_WRONG)
@@ -114,7 +114,7 @@ def _release() -> Routine:
     with r.when(r.differs(held, 0)):
         r.put(warp, WARP.HELD, 0)
         r.put(warp, WARP.BLOCKED, _without(r, r.field(warp, WARP.BLOCKED, "i32"), held))
-        waiting = r.equals(r.field(warp, WARP.STATUS, "i32"), int(Status.WAITING))
+        waiting = r.equals(r.field(warp, WARP.STATUS, "i32"), Status.WAITING)
         with r.when(waiting):
             r.put(warp, WARP.STATUS, Status.READY)
     return r
@@ -144,7 +144,7 @@ def _locate() -> Routine:
         r.put(r["found"], 0, r["block"])
         r.give(0)
     rank = r.op("sub", number, 1)
-    with r.unless(r.is_below(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))):
+    with r.when(r.is_at_least(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))):
         r.give(FaultKind.NO_BLOCK)
     block = r.at(_first(r), r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
     done = r.wide(r.field(block, BLOCK.DONE, "i32"))
@@ -164,12 +164,12 @@ def _near() -> Routine:
     r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     lane = r.op("and", r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 false)"), 31)
     address = r.element(r["addresses"], lane, "i64")
-    generic = r.equals(r["space"], int(Space.GENERIC))
+    generic = r.equals(r["space"], Space.GENERIC)
     window = r.select(generic, r.const("i64", GENERIC_SHARED), r.const("i64", 0))
     away = r.op("sub", address, window)
     none = Value(whole, "zeroinitializer")
-    own = r.equals(r["space"], int(Space.OWN))
-    named = r.op("or", generic, r.equals(r["space"], int(Space.SHARED)))
+    own = r.equals(r["space"], Space.OWN)
+    named = r.op("or", generic, r.equals(r["space"], Space.SHARED))
     inside = r.is_below(away, WINDOW)
     plain = r.is_below(away, 1 << RANK_SHIFT)
     with r.unless(r.op("or", r.both(own, plain), r.both(named, inside))):

@@ -64,7 +64,7 @@ def _place() -> Routine:
     columns, rows, *size = (r.field(ctx, field, "i64") for field in fields)
     cluster = _coordinates(r, r["number"], columns, rows)
     within = [r.variable("i64", 0) for _ in size]
-    with r.unless(r.equals(rank, 0)):  # most clusters have one block, and divisions take long
+    with r.when(r.differs(rank, 0)):  # most clusters have one block, and divisions take long
         for axis, coordinate in zip(within, _coordinates(r, rank, *size[:2]), strict=True):
             axis.put(coordinate)
     inside = [axis.get() for axis in within]

@@ -125,7 +125,7 @@ def _flight() -> Routine:
 
 def _counters(r: Routine, warp: Value, group: Value) -> Value:
     """Return the pointer to the counts, by lane, of groups of a class committed so far."""
-    bulk = r.equals(group, int(FlightClass.BULKS))
+    bulk = r.equals(group, FlightClass.BULKS)
     return r.at(warp, r.select(bulk, r.const("i64", WARP.BULKS), r.const("i64", WARP.COPIES)))
 
 
@@ -233,7 +233,7 @@ def _complete_one() -> Routine:
     with r.loop() as loop:
         this = flight.get()
         loop.leave(r.is_null(this))
-        on_mbarrier = r.equals(r.field(this, FLIGHT.CLASS, "i32"), int(FlightClass.MBARRIER))
+        on_mbarrier = r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER)
         with r.when(on_mbarrier):
             chosen.put(this)
         loop.leave(on_mbarrier)
@@ -257,7 +257,7 @@ def _maybe_complete_random() -> Routine:
     seed = r.field(r["worker"], 16, "i64")
     seed = r.op("add", r.op("mul", seed, 6364136223846793005), 1442695040888963407)
     r.put(r["worker"], 16, seed)
-    with r.unless(r.equals(r.op("and", r.op("lshr", seed, 59), 3), 0)):
+    with r.when(r.differs(r.op("and", r.op("lshr", seed, 59), 3), 0)):
         r.give(none)
     flight = r.variable("ptr", r.field(queue, QUEUE.FIRST, "ptr"))
     with r.count(r.op("urem", r.op("lshr", seed, 33), count)):
@@ -276,7 +276,7 @@ def _any_warp_free() -> Routine:
         with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as number:
             offset = r.op("mul", r.field(r["ctx"], LAUNCH.WARP_STRIDE, "i64"), number)
             warp = r.at(r.at(block, BLOCK.WARPS), offset)
-            ready = r.equals(r.field(warp, WARP.STATUS, "i32"), int(Status.READY))
+            ready = r.equals(r.field(warp, WARP.STATUS, "i32"), Status.READY)
             with r.when(ready):
                 r.give_if(r.equals(r.field(warp, WARP.AWAITING, "i32"), 0), yes)
                 address = r.wide(r.field(warp, WARP.AWAITED, "i32"))
@@ -286,7 +286,7 @@ def _any_warp_free() -> Routine:
                 shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
                 state = r.field(r.at(shared, r.op("and", address, (1 << RANK_SHIFT) - 1)), 0, "i64")
                 phase = r.cast("trunc", r.op("and", r.op("lshr", state, PHASE), 1), "i32")
-                with r.unless(r.equals(phase, r.field(warp, WARP.AWAITED_PHASE, "i32"))):
+                with r.when(r.differs(phase, r.field(warp, WARP.AWAITED_PHASE, "i32"))):
                     r.give(yes)
     r.give(Value("i1", "false"))
     return r
@@ -309,7 +309,7 @@ def _free_waiting() -> Routine:
         with r.loop() as search:
             this = chosen.get()
             search.leave(r.is_null(this))
-            search.leave(r.equals(r.field(this, FLIGHT.CLASS, "i32"), int(FlightClass.MBARRIER)))
+            search.leave(r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER))
             chosen.put(r.field(this, FLIGHT.NEXT, "ptr"))
         loop.leave(r.is_null(chosen.get()))
         every = r.const("i32", -1)
@@ -363,7 +363,7 @@ def _spoil() -> Routine:
     r = Routine("tw_spoil", "i32", **_PARAMETERS, **names)
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["places"], lane, "i64")
-        given = (r["size"], r.const("i32", int(Space.OWN)), lane, r["line"], r.const("i32", 1))
+        given = (r["size"], r.const("i32", Space.OWN), lane, r["line"], r.const("i32", 1))
         place = r.call("tw_resolve", "ptr", *support_arguments(r), address, *given)
         r.give_if(r.is_null(place), 1)
         r.fill(place, 0xFF, r.wide(r["size"]))
@@ -380,7 +380,7 @@ def _arrive() -> Routine:
         loop.leave(r.equals(this, r["flight"]))
         flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
         mine = r.equals(r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
-        copies = r.equals(r.field(this, FLIGHT.KIND, "i32"), int(Flight.COPY))
+        copies = r.equals(r.field(this, FLIGHT.KIND, "i32"), Flight.COPY)
         lanes = r.op("and", r.field(this, FLIGHT.LANES, "i32"), r["mask"])
         due = r.both(mine, copies, r.differs(lanes, 0))
         loop.again(r.negation(due))

@@ -31,11 +31,11 @@ def _pass_or_fault() -> Routine:
     """Return the memory that a lenient launch gives an access out of bounds; else record a fault and return null."""
     r = Routine("tw_pass_or_fault", "ptr", **dict.fromkeys(_PARAMETERS, "ptr"), **_FAULT)
     place = r.variable("ptr", _NULL)
-    with r.unless(r.equals(r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
-        exited = r.equals(r["kind"], int(FaultKind.BLOCK_EXITED))
+    with r.when(r.differs(r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
+        exited = r.equals(r["kind"], FaultKind.BLOCK_EXITED)
         with r.when(exited):
             _find_exited(r, place)
-        outside = r.equals(r["kind"], int(FaultKind.OUT_OF_BOUNDS))
+        outside = r.equals(r["kind"], FaultKind.OUT_OF_BOUNDS)
         short = r.is_at_most(r["size"], ZERO_BYTES)
         with r.when(r.both(outside, short, r.equals(r["write"], 0))):
             _find_zeros(r, place)
@@ -62,11 +62,11 @@ def _find_exited(r: Routine, place: MutableValue) -> None:
 def _find_zeros(r: Routine, place: MutableValue) -> None:
     """Set ``place`` to zeros for a read in the window of shared memory, or just behind an array."""
     zeros, count = r.field(r["ctx"], LAUNCH.ZEROS, "ptr"), r.wide(r["size"])
-    shared = r.op("or", r.equals(r["space"], int(Space.SHARED)), r.equals(r["space"], int(Space.OWN)))
+    shared = r.op("or", r.equals(r["space"], Space.SHARED), r.equals(r["space"], Space.OWN))
     end = r.op("add", r.op("and", r["address"], (1 << RANK_SHIFT) - 1), count)
     with r.when(r.both(shared, r.is_at_most(end, _MULTIPROCESSOR))):
         place.put(zeros)
-    with r.when(r.equals(r["space"], int(Space.GLOBAL))):
+    with r.when(r.equals(r["space"], Space.GLOBAL)):
         ranges = r.field(r["ctx"], LAUNCH.RANGES, "ptr")
         with r.count(r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64")) as i:
             item = r.item(ranges, i, 16)
@@ -85,7 +85,7 @@ def _record_finding(r: Routine, exited: Value) -> None:
     serial = r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
     who, zero = r.op("or", r.op("shl", serial, LANE_BITS), r["lane"]), r.const("i32", 0)
     kind = r.select(
-        exited, r.const("i32", int(FindingKind.BLOCK_EXITED)), r.const("i32", int(FindingKind.OUT_OF_BOUNDS))
+        exited, r.const("i32", FindingKind.BLOCK_EXITED), r.const("i32", FindingKind.OUT_OF_BOUNDS)
     )
     found = (kind, r["space"], r["line"], zero, r["address"], who, zero, r["size"], r["write"])
     r.call("tw_check_finding", "void", r["ctx"], *found)

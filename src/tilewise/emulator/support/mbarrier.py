@@ -186,7 +186,7 @@ def _each_lane() -> Routine:
         wrong = r.call("tw_mbarrier_change", "i32", place, r["operation"], value, count, result)
         with r.when(r.differs(wrong, 0)):
             _fault(r, lane, address, wrong)
-        tests = r.is_at_most(r.op("sub", r["operation"], int(Mbarrier.TEST_STATE)), 1)
+        tests = r.is_at_most(r.op("sub", r["operation"], Mbarrier.TEST_STATE), 1)
         with r.when(r.both(tests, r.equals(r.field(result, 0, "i64"), 0))):
             missed.put(r.op("or", missed.get(), r.op("shl", r.const("i32", 1), lane)))
             _note(r, place, address)
@@ -204,7 +204,7 @@ def _note(r: Routine, place: Value, address: Value) -> None:
 
 
 def _fault(r: Routine, lane: Value, address: Value, wrong: Value) -> None:
-    kind, space = r.const("i32", int(FaultKind.BAD_MBARRIER)), r.const("i32", int(Space.SHARED))
+    kind, space = r.const("i32", FaultKind.BAD_MBARRIER), r.const("i32", Space.SHARED)
     zero, none = r.const("i32", 0), r.const("i64", 0)
     given = (kind, r["line"], lane, address, wrong, space, zero, none)
     r.call("tw_fault_at", "void", *support_arguments(r), *given)
@@ -219,7 +219,7 @@ def _arrive() -> Routine:
     with r.count(32) as lane:
         r.put(r.item(Value("ptr", ones), lane, 8), 0, r.const("i64", 1))
     r.fill(Value("ptr", none), 0, 256)
-    kind, space = r.const("i32", int(Mbarrier.ARRIVE)), r.const("i32", int(Space.SHARED))
+    kind, space = r.const("i32", Mbarrier.ARRIVE), r.const("i32", Space.SHARED)
     given = (Value("ptr", ones), Value("ptr", none), results, kind, space, r["mask"], r["line"])
     r.give(r.call("tw_mbarrier", "i32", *support_arguments(r), r["places"], *given))
     return r
@@ -228,11 +228,11 @@ def _arrive() -> Routine:
 def _complete() -> Routine:
     """Subtract bytes that a copy wrote from those that an mbarrier in the cluster's shared memory waits for."""
     r = Routine("tw_complete", "i32", **_PARAMETERS, address="i64", bytes="i64", lane="i32", line="i32")
-    given = (r.const("i32", 8), r.const("i32", int(Space.SHARED)), r["lane"], r["line"], r.const("i32", 1))
+    given = (r.const("i32", 8), r.const("i32", Space.SHARED), r["lane"], r["line"], r.const("i32", 1))
     place = r.call("tw_resolve", "ptr", *support_arguments(r), r["address"], *given)
     r.give_if(r.is_null(place), 1)
     result = r.reserve("i64", 8)
-    kind, none = r.const("i32", int(Mbarrier.COMPLETE)), r.const("i64", 0)
+    kind, none = r.const("i32", Mbarrier.COMPLETE), r.const("i64", 0)
     wrong = r.call("tw_mbarrier_change", "i32", place, kind, none, r["bytes"], result)
     with r.when(r.differs(wrong, 0)):
         _fault(r, r["lane"], r["address"], wrong)

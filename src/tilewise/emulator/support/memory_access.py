@@ -123,20 +123,20 @@ def _resolve() -> Routine:
     r = Routine("tw_resolve", "ptr", **POINTERS, address="i64", **dict.fromkeys(names, "i32"))
     ctx, lane, size = r["ctx"], r["lane"], r.wide(r["size"])
     with r.when(r.differs(r.op("and", r["address"], r.op("sub", size, 1)), 0)):
-        record_fault(r, int(FaultKind.MISALIGNED), lane, r["address"], r["size"], r["space"], r["write"])
+        record_fault(r, FaultKind.MISALIGNED, lane, r["address"], r["size"], r["space"], r["write"])
         r.give(NULL)
     address, space = _leave_generic(r)
-    with r.when(r.equals(space, int(Space.GLOBAL))):
+    with r.when(r.equals(space, Space.GLOBAL)):
         known = r.call("tw_find", "i1", ctx, address, size, r["worker"])
         r.give_if(known, r.set("ptr", f"inttoptr {address} to ptr"))
-        _give_passed(r, int(FaultKind.OUT_OF_BOUNDS), address, space)
-    constant = r.either(r.equals(space, int(Space.CONST)), r.equals(space, int(Space.PARAM)))
+        _give_passed(r, FaultKind.OUT_OF_BOUNDS, address, space)
+    constant = r.either(r.equals(space, Space.CONST), r.equals(space, Space.PARAM))
     with r.when(r.both(constant, r.differs(r["write"], 0))):
-        record_fault(r, int(FaultKind.READ_ONLY), lane, address, r["size"], space, r["write"])
+        record_fault(r, FaultKind.READ_ONLY, lane, address, r["size"], space, r["write"])
         r.give(NULL)
     owner, offset = r.variable("ptr", r["block"]), r.variable("i64", address)
     ranked = r.is_at_least(address, 1 << RANK_SHIFT)
-    with r.when(r.both(ranked, r.equals(space, int(Space.SHARED)))):
+    with r.when(r.both(ranked, r.equals(space, Space.SHARED))):
         found = r.reserve("ptr")
         wrong = r.call("tw_cluster_place", "i32", ctx, r["block"], address, found)
         with r.when(r.differs(wrong, 0)):
@@ -157,8 +157,8 @@ def _resolve() -> Routine:
         either = r.otherwise_when
     end = r.op("add", offset.get(), size)
     with r.when(r.either(r.is_above(end, count.get()), r.is_below(end, offset.get()))):
-        _give_passed(r, int(FaultKind.OUT_OF_BOUNDS), address, space, count.get())
-    with r.when(r.equals(space, int(Space.LOCAL))):
+        _give_passed(r, FaultKind.OUT_OF_BOUNDS, address, space, count.get())
+    with r.when(r.equals(space, Space.LOCAL)):
         base.put(r.at(base.get(), r.op("mul", r.wide(lane), count.get())))
     r.give(r.at(base.get(), offset.get()))
     return r
@@ -167,7 +167,7 @@ def _resolve() -> Routine:
 def _leave_generic(r: Routine) -> tuple[Value, Value]:
     """Return the address and the space that an access names; those behind an address in the generic space."""
     address, space = r.variable("i64", r["address"]), r.variable("i32", r["space"])
-    with r.when(r.equals(r["space"], int(Space.GENERIC))):
+    with r.when(r.equals(r["space"], Space.GENERIC)):
         space.put(int(Space.GLOBAL))
         either = r.when
         for kind, start in _GENERIC.items():
@@ -230,14 +230,14 @@ def _copy() -> Routine:
     r = Routine("tw_copy", "i32", **POINTERS, **kinds)
     size = r.wide(r["size"])
     with r.each_lane(r["mask"]) as lane:
-        place = resolve(r, r.element(r["places"], lane, "i64"), r["size"], int(Space.OWN), lane, 1)
+        place = resolve(r, r.element(r["places"], lane, "i64"), r["size"], Space.OWN, lane, 1)
         give_failed_if_null(r, place)
         r.fill(place, 0, size)
         count = r.element(r["reads"], lane, "i32")
         with r.when(r.differs(count, 0)):
             source = r.element(r["sources"], lane, "i64")
             with r.when(r.differs(r.op("and", source, r.op("sub", size, 1)), 0)):
-                record_fault(r, int(FaultKind.MISALIGNED), lane, source, r["size"], int(Space.GLOBAL))
+                record_fault(r, FaultKind.MISALIGNED, lane, source, r["size"], Space.GLOBAL)
                 r.give(1)
             origin = r.variable("ptr", r.set("ptr", f"inttoptr {source} to ptr"))
             with r.unless(r.call("tw_find", "i1", r["ctx"], source, r.wide(count), r["worker"])):

@@ -28,14 +28,14 @@ def _work() -> Routine:
         _give_if_stopped(r)
         with r.when(r.equals(r.field(block, BLOCK.ACTIVE, "i32"), 0)):
             number = r.call("tw_next", "i64", ctx)
-            r.give_if(r.compare("icmp slt", number, 0), int(Outcome.FINISHED))
+            r.give_if(r.compare("icmp slt", number, 0), Outcome.FINISHED)
             r.atomic("add", r.at(ctx, LAUNCH.BEGUN), r.const("i64", 1), "monotonic")
             cluster, chosen = r.variable("i64", number), r.field(ctx, LAUNCH.CHOSEN, "ptr")
             with r.unless(r.is_null(chosen)):
                 cluster.put(r.element(chosen, number, "i64"))
             r.call("tw_begin", "void", ctx, block, cluster.get())
         outcome = r.call("tw_run", "i32", ctx, r["worker"], block)
-        r.give_if(r.differs(outcome, int(Outcome.FINISHED)), outcome)
+        r.give_if(r.differs(outcome, Outcome.FINISHED), outcome)
         r.put(block, BLOCK.ACTIVE, 0)
         r.atomic("add", r.at(ctx, LAUNCH.DONE), r.field(ctx, LAUNCH.CLUSTER, "i64"), "monotonic")
     return r
@@ -43,7 +43,7 @@ def _work() -> Routine:
 
 def _give_if_stopped(r: Routine) -> None:
     stop = r.load_atomic(r.at(r["ctx"], LAUNCH.STOP), "i32", "acquire")
-    r.give_if(r.differs(stop, 0), int(Outcome.ENDED))
+    r.give_if(r.differs(stop, 0), Outcome.ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ def _run() -> Routine:
         now = _Round(order, warps, count, r.op("lshr", seed, 33), step.get(), progress, ready)
         with r.count(count) as i:
             block, warp = _choose_warp(r, now, i)
-            with r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), int(Status.READY))):
+            with r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.READY)):
                 _run_warp(r, now, block, warp)
         freed = r.call("tw_free_waiting", "i32", ctx, r["worker"], r["first"])
-        r.give_if(r.differs(freed, 0), int(Outcome.ENDED))
+        r.give_if(r.differs(freed, 0), Outcome.ENDED)
         _give_if_stuck(r, now)
         # Where clusters take turns, every other round is the last for now.
         tails = r.is_below(r.op("lshr", seed, 60), 8)
-        r.give_if(r.both(tails, pauses), int(Outcome.PAUSED))
+        r.give_if(r.both(tails, pauses), Outcome.PAUSED)
     return r
 
 
@@ -108,14 +108,14 @@ def _run_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
     with r.loop() as attempts:
         slow = r.differs(r.field(warp, WARP.GENERAL, "i32"), 0)
         code = r.select(slow, general, fast)
-        r.give_if(r.is_null(code), int(Outcome.GENERAL))
+        r.give_if(r.is_null(code), Outcome.GENERAL)
         failed = r.call("tw_gust", "i32", ctx, worker, r["first"])
-        r.give_if(r.differs(failed, 0), int(Outcome.ENDED))
+        r.give_if(r.differs(failed, 0), Outcome.ENDED)
         answer = r.set("i32", f"call i32 {code.ref}({ctx}, {worker}, {block}, {warp})")
-        attempts.leave(r.differs(answer, int(Answer.DEOPT)))
+        attempts.leave(r.differs(answer, Answer.DEOPT))
         r.put(warp, WARP.GENERAL, 1)
     exits, waits, yields = (r.equals(answer, int(item)) for item in (Answer.EXIT, Answer.WAIT, Answer.YIELD))
-    r.give_if(r.negation(r.either(exits, waits, yields)), int(Outcome.ENDED))
+    r.give_if(r.negation(r.either(exits, waits, yields)), Outcome.ENDED)
     with r.when(yields):
         now.ready.put(1)
     with r.otherwise():
@@ -132,14 +132,14 @@ def _end_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
     """Count a warp as done, and with the last one of a cluster complete what is in flight: the cluster is finished."""
     ctx, worker, first = r["ctx"], r["worker"], r["first"]
     r.call("tw_depart", "void", ctx, worker, block, warp, -1)
-    r.put(warp, WARP.STATUS, int(Status.DONE))
+    r.put(warp, WARP.STATUS, Status.DONE)
     done = r.change(block, BLOCK.DONE, "add", 1)
     with r.when(r.equals(r.wide(done), now.warps)):
         left = r.change(first, BLOCK.LEFT, "add", 1)
         with r.when(r.equals(r.wide(left), r.field(ctx, LAUNCH.CLUSTER, "i64"))):
             failed = r.call("tw_land", "i32", ctx, worker, first)
-            r.give_if(r.differs(failed, 0), int(Outcome.ENDED))
-            r.give(int(Outcome.FINISHED))
+            r.give_if(r.differs(failed, 0), Outcome.ENDED)
+            r.give(Outcome.FINISHED)
 
 
 def _give_if_stuck(r: Routine, now: _Round) -> None:
@@ -154,11 +154,11 @@ def _give_if_stuck(r: Routine, now: _Round) -> None:
     with r.when(r.either(still, r.is_above(turns, _TURNS))):
         # Something in flight may be what the warps wait for.
         landed = r.call("tw_idle", "i32", ctx, worker, first)
-        r.give_if(r.is_above(landed, 1), int(Outcome.ENDED))
+        r.give_if(r.is_above(landed, 1), Outcome.ENDED)
         with r.unless(r.both(still, r.equals(landed, 1))):
-            r.give_if(r.both(still, r.negation(now.ready.get())), int(Outcome.DEADLOCK))
+            r.give_if(r.both(still, r.negation(now.ready.get())), Outcome.DEADLOCK)
             r.put(first, BLOCK.TURNS, r.const("i64", 0))
-            r.give(int(Outcome.STUCK))
+            r.give(Outcome.STUCK)
 
 
 def _step() -> Routine:

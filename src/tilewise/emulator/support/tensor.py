@@ -104,7 +104,7 @@ def _store() -> Routine:
     for axis in range(AXES):
         start = r.field(plan, PLAN.START + 8 * axis, "i64")
         refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, r["data"], REQUEST.GLOBAL))
-    with r.unless(r.equals(r["step"], int(StoreStep.RELEASE))):
+    with r.when(r.differs(r["step"], StoreStep.RELEASE)):
         _aim(r, plan, request(r, r["data"], REQUEST.SHARED), 0)
     r.give(r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, r["lane"], r["line"], verb))
     return r
@@ -208,7 +208,7 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
     plan = r["plan"]
     away = r.op("sub", address, r.field(plan, PLAN.FIRST, "i64"))
     limit = r.intrinsic("llvm.usub.sat", r.field(plan, PLAN.LIMIT, "i64"), count)
-    with r.unless(r.is_below(away, limit)):
+    with r.when(r.is_at_least(away, limit)):
         known = r.call("tw_find", "i1", r["ctx"], address, count, r.at(plan, PLAN.FIRST))
         with r.unless(known):
             _span(r, address, count, Space.GLOBAL, write)
@@ -316,7 +316,7 @@ def _gather() -> Routine:
     """Copy a row from shared memory to global memory, or reduce it; at other steps of a store, check its target."""
     r = Routine("tw_tensor_gather", "i32", **_PARAMETERS, **_ROW, verb="i32")
     plan = r["plan"]
-    with r.unless(r.is_below(r["low"], r["high"])):
+    with r.when(r.is_at_least(r["low"], r["high"])):
         r.give(0)
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
     scratch = r.reserve(f"[{LONGEST} x i8]", 64)

@@ -72,8 +72,8 @@ def _copy() -> Routine:
     """Copy a map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
     numbers = {"target": "i64", "source": "i64", "lane": "i32", "line": "i32"}
     r = Routine("tw_map_copy", "i32", **_PARAMETERS, **numbers)
-    given = _whole(r, r["source"], r.const("i32", int(Space.OWN)), 0)
-    place = _whole(r, r["target"], r.const("i32", int(Space.GLOBAL)), 1)
+    given = _whole(r, r["source"], r.const("i32", Space.OWN), 0)
+    place = _whole(r, r["target"], r.const("i32", Space.GLOBAL), 1)
     r.copy(place, given, BYTES)
     r.give(0)
     return r
