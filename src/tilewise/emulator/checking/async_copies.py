@@ -19,12 +19,9 @@ from tilewise.emulator.checking.flight_records import (
     with_rank,
 )
 from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, clocks_of, index_of, now_of, tick
-from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, Routine
 
 __all__ = ["routines"]
-
-_NULL = Value("ptr", "null")
 
 
 def routines() -> list[Routine]:
@@ -40,15 +37,15 @@ def _copy() -> Routine:
     )
     space, store = r.const("i32", SHARED), r.const("i32", Action.STORE)
     zero = r.const("i32", 0)
-    given = (*warp_pointers(r), r["addresses"], r["mask"], r["size"], space, store, zero, r["line"], _NULL)
+    given = (*warp_pointers(r), r["addresses"], r["mask"], r["size"], space, store, zero, r["line"], NULL)
     r.call("tw_check", "void", *given, 4)
-    numbers = (r["mask"], r["size"], r.const("i32", COPIED), r.const("i32", CopySide.TO_SHARED), r["line"])
+    numbers = (r["mask"], r["size"], COPIED, CopySide.TO_SHARED, r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     r.give_if(r.is_null(copy))
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["addresses"], lane, "i64")
         r.put(address_slot(r, copy, lane), 0, r.cast("trunc", address, "i32"))
-        marked = (space, address, r.wide(r["size"]), r.const("i32", Mark.SET), zero, zero)
+        marked = (space, address, r.wide(r["size"]), Mark.SET, zero, zero)
         r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
 
@@ -101,7 +98,7 @@ def _attach_to_mbarrier() -> Routine:
         address = r.op("and", r.element(r["addresses"], lane, "i64"), 0xFFFF_FFFF)
         key = r.op("add", with_rank(r, address), 1)
         phase = phase_of(r, key)
-        bit = r.op("shl", r.const("i32", 1), lane)
+        bit = r.op("shl", 1, lane)
         with each_record(r) as copy:
             mine = r.equals(r.wide(r.field(copy, COPY.WARP, "i32")), index_of(r))
             lanes = r.op("and", r.field(copy, COPY.LANES, "i32"), bit)

@@ -43,7 +43,7 @@ def _barrier_slots(r: Routine, number: Value) -> tuple[Value, Value]:
     """The index of a barrier in the cluster's tables, and the pointer to the phase that this warp arrived in."""
     rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
     whole = r.equals(number, _CLUSTER_BARRIER)
-    owner = r.select(whole, r.const("i64", 0), rank)
+    owner = r.select(whole, 0, rank)
     which = r.op("add", r.op("mul", owner, BARRIERS_OF_BLOCK), number)
     return which, _arrived_phase(r, number)
 

@@ -28,8 +28,6 @@ from tilewise.emulator.llvm.routine import Routine
 
 __all__ = ["routines"]
 
-_NULL = Value("ptr", "null")
-
 
 def routines() -> list[Routine]:
     return [_begin_block(), _record_finding(), _report_unnamed_lanes(), _note_allocations()]
@@ -84,7 +82,7 @@ def _begin_cluster(r: Routine, first: Value) -> None:
     with r.count(r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64")) as i:
         r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.op("mul", i, size)), 0, r.const("i64", 0))
     grid_wide = r.differs(r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
-    start = r.select(grid_wide, first, r.const("i64", 0))
+    start = r.select(grid_wide, first, 0)
     with r.count(warps) as i:
         clock = r.at(r.field(clocks, CLOCKS.WARPS, "ptr"), r.op("mul", i, row))
         with r.count(warps) as j:
@@ -131,10 +129,9 @@ def _report_unnamed_lanes() -> Routine:
     """Report lanes (none, mostly) that run a warp-wide instruction whose mask does not name them."""
     r = Routine("tw_check_named", "void", **WARP_PARAMETERS, mask="i32", line="i32")
     r.give_if(r.equals(r["mask"], 0))
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    first = r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 true)")
+    first = r.find_lowest(r["mask"], True)
     who, zero = r.op("or", r.op("shl", serial_of(r), LANE_BITS), first), r.const("i32", 0)
-    given = (r.const("i32", FindingKind.BAD_MASK), r.const("i32", Space.SHARED), r["line"], zero)
+    given = (FindingKind.BAD_MASK, Space.SHARED, r["line"], zero)
     r.call("tw_check_finding", "void", r["ctx"], *given, r.const("i64", 0), who, zero, zero, zero)
     return r
 

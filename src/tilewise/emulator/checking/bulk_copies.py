@@ -37,13 +37,11 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import LAUNCH, Flight
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, Routine
 from tilewise.emulator.support.bulk_requests import REQUEST, Verb, each_block
 from tilewise.emulator.support.tensor_plan import PLAN
 
 __all__ = ["routines"]
-
-_NULL = Value("ptr", "null")
 
 
 def routines() -> list[Routine]:
@@ -94,7 +92,7 @@ def _issue() -> Routine:
     with r.when(r.is_below(verb, Verb.WRITE)):
         r.call("tw_check_leaves", "void", *warp_pointers(r), near, count.get(), with_rank(r, barrier), *own)
     changes = r.op("or", r.equals(verb, Verb.SEND_REDUCE), r.equals(verb, Verb.CHANGE))
-    action = r.select(changes, r.const("i32", Action.ATOMIC), store)
+    action = r.select(changes, Action.ATOMIC, store)
     bulk = r.cast("zext", r.is_below(verb, Verb.WRITE), "i32")
     r.call(
         "tw_check_arrives",
@@ -114,8 +112,8 @@ def _issue() -> Routine:
 def _claim_destination(r: Routine) -> Value:
     """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
     tensor = r.cast("zext", r.equals(r["kind"], Flight.TENSOR), "i32")
-    bit, zero = r.op("shl", r.const("i32", 1), r["lane"]), r.const("i32", 0)
-    numbers = (bit, zero, r.const("i32", BULKS), r.const("i32", CopySide.TO_GLOBAL), r["line"])
+    bit, zero = r.op("shl", 1, r["lane"]), r.const("i32", 0)
+    numbers = (bit, zero, BULKS, CopySide.TO_GLOBAL, r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     r.give_if(r.is_null(copy), zero)
     r.put(copy, COPY.TENSOR, tensor)
@@ -142,16 +140,16 @@ def _check_destination() -> Routine:
     r = Routine("tw_check_destination", "void", **WARP_PARAMETERS, **names, values="ptr", step="i32")
     space, who = r.const("i32", GLOBAL), r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
     with r.when(r.equals(r["step"], StoreStep.RELEASE)):
-        landed = (space, r["address"], r["bytes"], r.const("i32", Mark.LAND), now_of(r), who)
+        landed = (space, r["address"], r["bytes"], Mark.LAND, now_of(r), who)
         r.call("tw_check_mark", "void", r["ctx"], r["block"], *landed)
         r.give()
     changes = r.differs(r["reduces"], 0)
-    action = r.select(changes, r.const("i32", Action.ATOMIC), r.const("i32", Action.STORE))
-    flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
+    action = r.select(changes, Action.ATOMIC, Action.STORE)
+    flags = r.select(changes, PROXY | STRONG, PROXY)
     given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], r["values"])
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     zero = r.const("i32", 0)
-    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
+    marked = (space, r["address"], r["bytes"], Mark.SET, zero, zero)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
 
@@ -161,9 +159,9 @@ _LANE_AND_LINE = {"lane": "i32", "line": "i32"}
 
 
 def _new_record(r: Routine, way: CopySide) -> Value:
-    bit = r.op("shl", r.const("i32", 1), r["lane"])
+    bit = r.op("shl", 1, r["lane"])
     size = r.cast("trunc", r["bytes"], "i32")
-    numbers = (bit, size, r.const("i32", BULKS), r.const("i32", int(way)), r["line"])
+    numbers = (bit, size, BULKS, int(way), r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     r.give_if(r.is_null(copy))
     r.put(address_slot(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
@@ -174,7 +172,7 @@ def _new_record(r: Routine, way: CopySide) -> Value:
         r.put(copy, COPY.KEY, key)
         r.put(copy, COPY.PHASE, phase_of(r, key))
         alone = lone_lane(r, bit)
-        once = (r.const("i32", 1), r["barrier"], r.const("i32", RELEASE), r.const("i32", 1), alone)
+        once = (1, r["barrier"], RELEASE, 1, alone)
         r.call("tw_check_one", "void", *warp_pointers(r), *once)
     return copy
 
@@ -186,11 +184,11 @@ def _write_shared() -> Routine:
     )
     space, zero = r.const("i32", SHARED), r.const("i32", 0)
     changes = r.equals(r["action"], Action.ATOMIC)
-    flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
-    given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"], _NULL)
+    flags = r.select(changes, PROXY | STRONG, PROXY)
+    given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"], NULL)
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     _new_record(r, CopySide.TO_SHARED)
-    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
+    marked = (space, r["address"], r["bytes"], Mark.SET, zero, zero)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
 
@@ -200,10 +198,10 @@ def _read_shared() -> Routine:
     r = Routine("tw_check_leaves", "void", **WARP_PARAMETERS, **_STRETCH, **_LANE_AND_LINE)
     space, flags, zero = (r.const("i32", SHARED), r.const("i32", PROXY), r.const("i32", 0))
     action = r.const("i32", Action.LOAD)
-    given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], _NULL)
+    given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], NULL)
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     _new_record(r, CopySide.FROM_SHARED)
-    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.LEAVE), zero, zero)
+    marked = (space, r["address"], r["bytes"], Mark.LEAVE, zero, zero)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r
 
@@ -214,7 +212,7 @@ def _check_mbarrier() -> Routine:
         "tw_check_tells", "void", **WARP_PARAMETERS, address="i64", bulk="i32", lane="i32", line="i32"
     )
     size, space, action = r.const("i64", 8), r.const("i32", SHARED), r.const("i32", Action.ATOMIC)
-    given = (r["lane"], r["address"], size, space, action, r.const("i32", STRONG), r["line"], _NULL)
+    given = (r["lane"], r["address"], size, space, action, STRONG, r["line"], NULL)
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     known = r.call("tw_check_where", "i1", r["ctx"], r["block"], space, r["address"], place)

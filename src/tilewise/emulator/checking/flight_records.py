@@ -31,7 +31,7 @@ from tilewise.emulator.checking.shadow_lookup import find_shadow
 from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, clocks_of, index_of, now_of, serial_of
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, Routine
 
 __all__ = [
     "BULKS",
@@ -53,7 +53,6 @@ __all__ = [
 
 COPIED, BULKS, PRODUCTS = 0, 1, 2  # kinds of groups: of cp.async, of bulk copies, of wgmma
 SHARED, GLOBAL = int(Space.SHARED), int(Space.GLOBAL)
-_NULL = Value("ptr", "null")
 _PHASE_BIT = 61  # of an mbarrier
 
 
@@ -131,7 +130,7 @@ def _new_record() -> Routine:
     r = Routine("tw_check_record", "ptr", **WARP_PARAMETERS, **numbers)
     clocks = clocks_of(r)
     count, start = (r.field(clocks, CLOCKS.COUNT, "i64"), r.field(clocks, CLOCKS.COPIES, "ptr"))
-    found = r.variable("ptr", _NULL)
+    found = r.variable("ptr", NULL)
     with r.when(r.is_below(count, COPIES)):
         found.put(r.item(start, count, COPY.SIZE))
         r.put(clocks, CLOCKS.COUNT, r.op("add", count, 1))
@@ -140,7 +139,7 @@ def _new_record() -> Routine:
         with r.when(r.equals(r.field(old, COPY.LANES, "i32"), 0)):
             found.put(old)
     copy = found.get()
-    r.give_if(r.is_null(copy), _NULL)
+    r.give_if(r.is_null(copy), NULL)
     for offset, value in (
         (COPY.LANES, r["mask"]),
         (COPY.WARP, r.cast("trunc", index_of(r), "i32")),
@@ -190,7 +189,7 @@ def phase_of(r: Routine, key: Value) -> Value:
     """The parity of the phase that an mbarrier is in; its key is its address with a rank, and 1 more."""
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     address, found = r.op("sub", key, 1), r.variable("i32", 0)
-    given = (r["ctx"], r["block"], r.const("i32", SHARED), address, place)
+    given = (r["ctx"], r["block"], SHARED, address, place)
     with r.when(r.call("tw_check_where", "i1", *given)):
         offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
         word = r.field(r.at(r.field(place, SHADOW.MEMORY, "ptr"), offset), 0, "i64")
@@ -209,7 +208,7 @@ def _complete() -> Routine:
     """Complete one lane's copy as of a time: clear the marks of its memory."""
     r = Routine("tw_check_land", "void", **WARP_PARAMETERS, copy="ptr", lane="i32", time="i32")
     copy, lane = r["copy"], r["lane"]
-    bit = r.op("shl", r.const("i32", 1), lane)
+    bit = r.op("shl", 1, lane)
     r.put(copy, COPY.LANES, r.op("and", r.field(copy, COPY.LANES, "i32"), r.op("xor", bit, -1)))
     with r.when(r.equals(r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
         numbers = [r.field(address_slot(r, copy, r.const("i32", i)), 0, "i32") for i in range(6)]
@@ -224,11 +223,11 @@ def _complete() -> Routine:
     with r.when(r.equals(way, CopySide.TO_GLOBAL)):
         step, line = r.const("i32", StoreStep.RELEASE), r.field(copy, COPY.LINE, "i32")
         given = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES), lane, line, step)
-        r.call("tw_check_store", "i32", r["ctx"], _NULL, r["block"], r["warp"], *given)
+        r.call("tw_check_store", "i32", r["ctx"], NULL, r["block"], r["warp"], *given)
         r.give()
     address = r.wide(r.field(address_slot(r, copy, lane), 0, "i32"))
     leaves = r.equals(way, CopySide.FROM_SHARED)
-    what = r.select(leaves, r.const("i32", Mark.FREE), r.const("i32", Mark.LAND))
+    what = r.select(leaves, Mark.FREE, Mark.LAND)
     who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
     given = (address, r.wide(r.field(copy, COPY.BYTES, "i32")), what, r["time"], who)
     r.call("tw_check_mark", "void", r["ctx"], r["block"], SHARED, *given)

@@ -37,11 +37,10 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Loop, MutableValue, Routine
+from tilewise.emulator.llvm.routine import NULL, Loop, MutableValue, Routine
 
 __all__ = ["routines"]
 
-_NULL = Value("ptr", "null")
 _FALSE = Value("i1", "false")
 _LANE_MASK = (1 << LANE_BITS) - 1
 
@@ -64,7 +63,7 @@ def _check_access() -> Routine:
     word = ShadowWord(r, _ignores_unset)
     writes = r.differs(r["action"], Action.LOAD)
     stores = r.equals(r["action"], Action.STORE)
-    valued = r.both(stores, r.differs(r["values"], _NULL))
+    valued = r.both(stores, r.differs(r["values"], NULL))
     same = r.variable("i1", 0)
     with _each_distinct_address(r, writes) as (lane, address, name):
         word.begin_lane()
@@ -91,9 +90,9 @@ def _each_shadow_word(
         here = at.get()
         loop.leave(r.is_at_least(here, end))
         within = r.op("and", here, 3)
-        size = r.intrinsic("llvm.umin", r.op("sub", r.const("i64", 4), within), r.op("sub", end, here))
+        size = r.intrinsic("llvm.umin", r.op("sub", 4, within), r.op("sub", end, here))
         at.put(r.op("add", here, size))
-        ones = r.op("sub", r.op("shl", r.const("i64", 1), size), 1)
+        ones = r.op("sub", r.op("shl", 1, size), 1)
         bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
         loop.again(r.negation(find_shadow(r, place, here, r["space"])))
         yield loop, here, size, bytes_
@@ -131,7 +130,7 @@ def _unset_is_padding() -> Routine:
             state = r.wide(r.field(r.at(column, r.op("and", offset, -4)), 0, "i32"))
             bit = r.op("and", r.op("lshr", state, r.op("and", offset, 3)), 1)
             unset.put(r.op("or", unset.get(), r.op("shl", bit, i)))
-        every = r.equals(unset.get(), r.op("sub", r.op("shl", r.const("i64", 1), size), 1))
+        every = r.equals(unset.get(), r.op("sub", r.op("shl", 1, size), 1))
         other = r.both(r.differs(before.get(), 0), r.differs(before.get(), unset.get()))
         r.give_if(r.op("or", r.op("or", every, other), r.equals(unset.get(), 0)), _FALSE)
         before.put(unset.get())
@@ -146,13 +145,12 @@ def _each_distinct_address(r: Routine, writes: Value) -> Iterator[tuple[Value, V
     Lanes that read one address are recorded as one access.
     """
     left = r.variable("i32", r["mask"])
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     with r.loop() as loop:
         rest = left.get()
         loop.leave(r.equals(rest, 0))
-        lane = r.set("i32", f"call i32 @llvm.cttz.i32({rest}, i1 true)")
+        lane = r.find_lowest(rest, True)
         address = r.element(r["addresses"], lane, "i64")
-        alone = r.op("shl", r.const("i32", 1), lane)
+        alone = r.op("shl", 1, lane)
         together = r.variable("i32", alone)
         with r.unless(writes):
             every = r.field(r["addresses"], 0, "<32 x i64>", 64)
@@ -160,9 +158,9 @@ def _each_distinct_address(r: Routine, writes: Value) -> Iterator[tuple[Value, V
         those = together.get()
         left.put(r.op("and", rest, r.op("xor", those, -1)))
         single = r.equals(those, alone)
-        name = r.select(single, lane, r.const("i32", SEVERAL))
+        name = r.select(single, lane, SEVERAL)
         whole = r.differs(r.op("and", r["flags"], WHOLE_WARP), 0)
-        yield lane, address, r.select(whole, r.const("i32", WHOLE), name)
+        yield lane, address, r.select(whole, WHOLE, name)
 
 
 def _mark_used(word: ShadowWord, place: Value) -> None:
@@ -266,7 +264,7 @@ def _check_stretch() -> Routine:
     word = ShadowWord(r)
     writes = r.differs(r["action"], Action.LOAD)
     stores = r.equals(r["action"], Action.STORE)
-    valued = r.differs(r["values"], _NULL)
+    valued = r.differs(r["values"], NULL)
     same = r.variable("i1", 0)
     with _each_shadow_word(r, place, r["address"], r["bytes"]) as (_, here, size, bytes_):
         word.select_cell(place, here, r.op("or", word.high, r["lane"]), bytes_)

@@ -78,7 +78,7 @@ class _FastAccess:
             limit.put(r.field(place, SHADOW.BYTES, "i64"))
             alone = r.differs(r.field(state, CHECK.ALONE, "i64"), 0)
             inside = r.differs(r.field(place, SHADOW.BEGAN, "i64"), 0)
-            past.put(r.select(r.op("or", alone, inside), past.get(), r.const("i32", 0)))
+            past.put(r.select(r.op("or", alone, inside), past.get(), 0))
         far = r.op("mul", r["span"], 4)
         room = r.is_at_most(far, limit.get())
         fits = r.is_at_most(self.offset.get(), r.op("sub", limit.get(), far))

@@ -6,11 +6,10 @@ from tilewise.emulator.check_layout import CHECK, CLOCKS, RANGE, SHADOW
 from tilewise.emulator.checking.vector_clocks import check_state, clocks_of
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, Routine
 
 __all__ = ["find_shadow", "shadow_lookup"]
 
-_NULL = Value("ptr", "null")
 _FALSE = Value("i1", "false")
 
 
@@ -26,7 +25,7 @@ def find_shadow(r: Routine, place: Value, here: Value, space: Value) -> Value:
 def shadow_lookup() -> Routine:
     """The routine ``tw_check_where``: fills in ``place`` for an address; false if it has no shadow memory."""
     r = Routine("tw_check_where", "i1", ctx="ptr", block="ptr", space="i32", address="i64", place="ptr")
-    r.put(r["place"], SHADOW.OWNER, _NULL)
+    r.put(r["place"], SHADOW.OWNER, NULL)
     start = r.variable("i64", -1)  # of the window of shared memory
     with r.when(r.equals(r["space"], Space.SHARED)):
         start.put(0)
@@ -70,7 +69,7 @@ def _range_of(r: Routine) -> Value:
     known = r.variable("ptr", r.field(state, CHECK.LAST, "ptr"))
     r.give_if(r.is_null(known.get()), _FALSE)
     with r.unless(_within(r, known.get())):
-        known.put(_NULL)
+        known.put(NULL)
         low, high = (r.variable("i64", 0), r.variable("i64", r.field(state, CHECK.RANGE_COUNT, "i64")))
         with r.loop() as loop:
             loop.leave(r.is_at_least(low.get(), high.get()))
@@ -98,12 +97,12 @@ def _in_global(r: Routine, item: Value) -> None:
     # NOTE: memory without cells is given no bytes, so that the cached ``place`` never matches it.
     none = r.is_null(cells)
     size = r.op("sub", r.field(item, RANGE.END, "i64"), first)
-    r.put(place, SHADOW.BYTES, r.select(none, r.const("i64", 0), size))
+    r.put(place, SHADOW.BYTES, r.select(none, 0, size))
     r.put(place, SHADOW.CELLS, cells)
     r.put(place, SHADOW.STRIDE, r.field(item, RANGE.STRIDE, "i64"))
     r.put(place, SHADOW.MEMORY, r.set("ptr", f"inttoptr {first} to ptr"))
     r.put(place, SHADOW.BEGAN, r.const("i64", 0))
-    r.give(r.differs(cells, _NULL))
+    r.give(r.differs(cells, NULL))
 
 
 def _within(r: Routine, item: Value) -> Value:

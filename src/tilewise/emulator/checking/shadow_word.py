@@ -43,11 +43,10 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import LAUNCH
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import MutableValue, Routine
+from tilewise.emulator.llvm.routine import NULL, MutableValue, Routine
 
 __all__ = ["ShadowWord", "check_and_record", "store_access"]
 
-_NULL = Value("ptr", "null")
 _LANE_MASK = (1 << LANE_BITS) - 1
 _UNKNOWN = 2
 _TIME_COLUMNS = (CELLS.WRITTEN, CELLS.READ, CELLS.EARLIER, CELLS.PLAIN)
@@ -92,9 +91,9 @@ class ShadowWord:
         r = self.r
         self.who, self.bytes, self.address = who, bytes_, address
         self.born = r.cast("trunc", r.field(place, SHADOW.BEGAN, "i64"), "i32")
-        self.remote = r.differs(r.field(place, SHADOW.OWNER, "ptr"), _NULL)
+        self.remote = r.differs(r.field(place, SHADOW.OWNER, "ptr"), NULL)
         self.inside = r.differs(self.born, 0)  # of shared memory
-        self.ordered_until = r.select(r.op("or", self.inside, self.alone), self.least, r.const("i32", 0))
+        self.ordered_until = r.select(r.op("or", self.inside, self.alone), self.least, 0)
         self.offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
         row = r.op("mul", r.op("lshr", self.offset, 2), 4)
         cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
@@ -120,7 +119,7 @@ class ShadowWord:
         r = self.r
         entry = r.op("sub", r.wide(r.op("lshr", other, LANE_BITS)), self.base)
         inside = r.is_below(entry, self.width)
-        known = r.field(r.item(self.clock, r.select(inside, entry, r.const("i64", 0)), 4), 0, "i32", 4)
+        known = r.field(r.item(self.clock, r.select(inside, entry, 0), 4), 0, "i32", 4)
         before = r.select(inside, r.is_at_least(known, time), self.blind)
         own_bytes = r.equals(r.op("and", other, _LANE_MASK), MIXED)
         late = r.variable("i1", r.negation(r.op("or", before, r.both(own_bytes, self.is_own_warp(other)))))
@@ -199,9 +198,7 @@ def check_and_record(word: ShadowWord, writes: Value, stores: Value, same: Mutab
     """Report the races of one access, and record it. ``same`` holds whether a store leaves the value as it was."""
     r = word.r
     found, time, who, info = word.find_conflict((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE), False)
-    kind = r.select(
-        writes, r.const("i32", FindingKind.WRITE_AFTER_WRITE), r.const("i32", FindingKind.READ_AFTER_WRITE)
-    )
+    kind = r.select(writes, FindingKind.WRITE_AFTER_WRITE, FindingKind.READ_AFTER_WRITE)
     with r.when(found):
         with r.unless(r.both(stores, same.get())):
             word.report(kind, who, info)
@@ -250,15 +247,11 @@ def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
         writer, write = word.get(CELLS.WRITER), word.get(CELLS.WRITE)
         arriving = r.both(r.differs(r.op("and", state, ARRIVING), 0), word.is_write_in_flight(write))
         with r.when(arriving), r.unless(word.are_atomic(write, writer)):
-            kind = r.select(
-                writes,
-                r.const("i32", FindingKind.WRITE_IN_FLIGHT),
-                r.const("i32", FindingKind.READ_IN_FLIGHT),
-            )
+            kind = r.select(writes, FindingKind.WRITE_IN_FLIGHT, FindingKind.READ_IN_FLIGHT)
             word.report(kind, writer, write)
         with r.when(writes), r.when(r.differs(r.op("and", state, MANY_LEAVING), 0)):
             word.report(FindingKind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
-    foreign = r.select(word.remote, r.const("i32", FOREIGN), r.const("i32", 0))
+    foreign = r.select(word.remote, FOREIGN, 0)
     rest = r.op("or", r.op("and", state, r.op("xor", word.bytes, -1)), foreign)
     word.put(CELLS.STATE, rest)
 
@@ -295,7 +288,7 @@ def _record_read(word: ShadowWord) -> None:
     own = word.is_own_warp(who)
     with r.when(r.both(own, r.negation(stale), r.differs(who, word.who))):
         alike = r.equals(r.op("and", r.op("xor", info, word.info), BYTES), 0)
-        both = r.op("or", word.high, r.select(alike, r.const("i32", SEVERAL), r.const("i32", MIXED)))
+        both = r.op("or", word.high, r.select(alike, SEVERAL, MIXED))
         word.put(CELLS.READER, both)
         word.put(CELLS.READING, r.op("or", word.info, r.op("and", info, BYTES)))
         word.put(CELLS.READ, word.now)

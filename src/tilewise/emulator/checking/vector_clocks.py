@@ -113,7 +113,7 @@ def clock_base(r: Routine) -> Value:
     mine = r.wide(serial_of(r))
     base = r.op("sub", mine, r.op("urem", mine, warps))
     grid_wide = r.differs(r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
-    return r.select(grid_wide, r.const("i64", 0), base)
+    return r.select(grid_wide, 0, base)
 
 
 def own_entry(r: Routine) -> Value:
@@ -129,12 +129,11 @@ def scope_clock(r: Routine, field: int, wide: int) -> Value:
 
 def lone_lane(r: Routine, mask: Value) -> Value:
     """The lane that synchronises alone, while others of its warp are there; else ``ALL``."""
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    first = r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
+    first = r.find_lowest(mask)
     alone = r.equals(r.op("and", mask, r.op("sub", mask, 1)), 0)
     live = r.field(r["warp"], WARP.LIVE, "i32")
     others = r.differs(r.op("and", live, r.op("sub", live, 1)), 0)
-    return r.select(r.both(alone, others), first, r.const("i32", ALL))
+    return r.select(r.both(alone, others), first, ALL)
 
 
 def _slot_of_warp(r: Routine, place: int) -> Value:
@@ -314,7 +313,7 @@ def _release() -> Routine:
     with r.when(r.both(r.differs(mine, 0), r.equals(r.field(_private_lane(r), 0, "i32"), mine))):
         join(r, r["clock"], _private_clock(r))
     with r.when(r.both(several, r.compare("icmp slt", r["after"], 0))):
-        time = r.select(r.differs(r["goes_on"], 0), now, r.const("i32", FOREVER))
+        time = r.select(r.differs(r["goes_on"], 0), now, FOREVER)
         r.put(r.item(r["clock"], own_entry(r), 4), 0, time)
     with r.otherwise():
         with r.when(several):

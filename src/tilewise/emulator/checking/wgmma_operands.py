@@ -14,11 +14,10 @@ from tilewise.emulator.checking.flight_records import (
 from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, serial_of
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, Routine
 
 __all__ = ["routines"]
 
-_NULL = Value("ptr", "null")
 _ROWS = 8  # of a brick of a matrix, each of 16 bytes
 
 
@@ -40,9 +39,9 @@ def _walk_matrix() -> Routine:
     start, leading, stride = (r.op("shl", part(low, 0x3FFF), 4) for low in (0, 16, 32))
     mode, base = part(62, 3), part(49, 7)
     plain = r.equals(mode, 0)
-    span = r.select(plain, r.const("i64", 16), r.op("lshr", r.const("i64", 256), mode))
+    span = r.select(plain, 16, r.op("lshr", 256, mode))
     chunks = r.op("sub", r.op("lshr", span, 4), 1)
-    wide = r.select(plain, r.const("i64", 0), r.op("sub", r.const("i64", 4), mode))
+    wide = r.select(plain, 0, r.op("sub", 4, mode))
     across = r.differs(r["across"], 0)
     far = r.select(across, r.select(plain, leading, stride), stride)
     near = r.select(across, r.select(plain, stride, leading), leading)
@@ -66,9 +65,9 @@ def _mark_row(r: Routine, place: Value) -> None:
         space, flags = r.const("i32", SHARED), r.const("i32", PROXY)
         # NOTE: while it is issued, ``time`` is the line of the PTX.
         lane, load = r.const("i32", WHOLE), r.const("i32", Action.LOAD)
-        given = (lane, place, many, space, load, flags, r["time"], _NULL)
+        given = (lane, place, many, space, load, flags, r["time"], NULL)
         r.call("tw_check_touch", "void", *warp_pointers(r), *given)
-    marked = (r.const("i32", SHARED), place, many, r["what"], r["time"], r["who"])
+    marked = (SHARED, place, many, r["what"], r["time"], r["who"])
     r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
 
 
@@ -79,9 +78,9 @@ def _issue() -> Routine:
     own = r.differs(r["first"], 0)  # of A: 16 of its 64 rows
     with r.unless(r.op("or", own, r.equals(index, 0))):
         r.give()
-    first = r.select(own, r.op("mul", index, 2), r.const("i32", 0))
+    first = r.select(own, r.op("mul", index, 2), 0)
     way = r.const("i32", CopySide.FROM_SHARED)
-    numbers = (r.const("i32", 1), r.const("i32", 0), r.const("i32", PRODUCTS), way, r["line"])
+    numbers = (1, 0, PRODUCTS, way, r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     r.give_if(r.is_null(copy))
     high = r.cast("trunc", r.op("lshr", r["bits"], 32), "i32")

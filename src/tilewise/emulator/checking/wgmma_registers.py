@@ -53,14 +53,13 @@ def _report(r: Routine, kind: FindingKind, before: Value, lane: Value) -> None:
     who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
     other = r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)
     zero = r.const("i32", 0)
-    given = (r.const("i32", int(kind)), r.const("i32", Space.SHARED), r["line"], before)
+    given = (int(kind), Space.SHARED, r["line"], before)
     r.call("tw_check_finding", "void", r["ctx"], *given, r.const("i64", 0), who, other, zero, zero)
 
 
 def _first_lane(r: Routine) -> Value:
     """The number of the lowest lane in ``mask``."""
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    return r.op("and", r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 false)"), 31)
+    return r.op("and", r.find_lowest(r["mask"]), 31)
 
 
 def _fence() -> Routine:

@@ -70,7 +70,7 @@ def _lg2(e: Emitter, x: Value) -> Value:
     zero, infinity = e.real(x, 0.0), e.const(x, FORMATS["f64"].infinity)
     result = e.select(e.compare("fcmp oeq", x, infinity), infinity, result)
     result = e.select(e.compare("fcmp oeq", x, zero), e.negate(infinity), result)
-    return e.select(e.compare("fcmp ult", x, zero), e.const(x, FORMATS["f64"].nan), result)
+    return e.select(e.compare("fcmp ult", x, zero), FORMATS["f64"].nan, result)
 
 
 def _sine_of_turns(e: Emitter, turns: Value) -> Value:

@@ -366,4 +366,4 @@ def _single_sum(e: Emitter, kind: _Kind, old: Value, operand: Value) -> Value:
 
 
 def _no_payload(e: Emitter, value: Value) -> Value:
-    return e.select(e.compare("fcmp uno", value, value), e.const(value, _NAN), value)
+    return e.select(e.compare("fcmp uno", value, value), _NAN, value)

@@ -73,7 +73,7 @@ def _numbers(e: Context, operands: list[Operand]) -> tuple[Value, Value]:
         return number, e.const("i32", 0)
     count = _one_of_all(e, operands[1], _WRONG)
     none = e.equals(count, 0)
-    return number, e.select(none, e.const("i32", _WRONG), count)
+    return number, e.select(none, _WRONG, count)
 
 
 def _one_of_all(e: Context, operand: Operand, wrong: int) -> Value:
@@ -84,7 +84,7 @@ def _one_of_all(e: Context, operand: Operand, wrong: int) -> Value:
     values = read(e, operand, "u32", True)
     first = e.first_lane(values)
     other = e.op("and", e.bits(e.differs(values, e.splat(first))), e.mask())
-    return e.select(e.equals(other, 0), first, e.const("i32", wrong))
+    return e.select(e.equals(other, 0), first, wrong)
 
 
 @waits(

@@ -93,9 +93,9 @@ def shifted(e: Emitter, how: str, a: Value, amount: Value) -> Value:
     """A shift by any i32: by the width or more it gives 0, or the sign."""
     last = int(a.scalar[1:]) - 1
     over = e.is_above(amount, last)
-    by = e.resize(e.select(over, e.const(amount, last), amount), a.scalar, False)
+    by = e.resize(e.select(over, last, amount), a.scalar, False)
     result = e.op(how, a, by)
-    return result if how == "ashr" else e.select(over, e.const(a, 0), result)
+    return result if how == "ashr" else e.select(over, 0, result)
 
 
 def _funnel_form(instruction: Instruction) -> OperandTypes:
@@ -124,7 +124,7 @@ def _count_form(instruction: Instruction) -> OperandTypes:
 @pure("popc", "clz", form=_count_form, ptx="2.0", arch="sm_20")
 def count(e: Emitter, instruction: Instruction, a: Value) -> Value:
     if instruction.opcode == "popc":
-        return e.resize(e.intrinsic("llvm.ctpop", a), "i32", False)
+        return e.resize(e.count_bits(a), "i32", False)
     return e.resize(leading_zeros(e, a), "i32", False)
 
 
@@ -145,8 +145,8 @@ def find(e: Emitter, instruction: Instruction, a: Value) -> Value:
         a = e.op("xor", a, e.op("ashr", a, last))
     above = e.resize(leading_zeros(e, a), "i32", False)
     if "shiftamt" not in instruction.parts:
-        return e.op("sub", e.const(above, last), above)
-    return e.select(e.is_above(above, last), e.const(above, -1), above)
+        return e.op("sub", last, above)
+    return e.select(e.is_above(above, last), -1, above)
 
 
 def _nth_form(instruction: Instruction) -> OperandTypes:
@@ -163,23 +163,23 @@ def find_nth(e: Emitter, instruction: Instruction, mask: Value, base: Value, nth
     down = e.compare("icmp slt", nth, 0)
     bits = e.select(down, e.intrinsic("llvm.bitreverse", mask), mask)
     inside = e.is_below(base, 32)
-    start = e.select(inside, base, e.const(base, 0))
-    start = e.select(down, e.op("sub", e.const(base, 31), start), start)
-    here = e.op("shl", e.const(bits, 1), start)
-    at_or_above = e.op("and", bits, e.op("shl", e.const(bits, -1), start))
+    start = e.select(inside, base, 0)
+    start = e.select(down, e.op("sub", 31, start), start)
+    here = e.op("shl", 1, start)
+    at_or_above = e.op("and", bits, e.op("shl", -1, start))
     # n = 0 asks for the base's own bit.
     own = e.equals(nth, 0)
     left = e.select(own, e.op("and", bits, here), at_or_above)
-    left = e.select(inside, left, e.const(left, 0))
+    left = e.select(inside, left, 0)
     skip = e.op("sub", e.intrinsic("llvm.abs", nth, extra=("i1 false",)), 1)
-    skip = e.select(own, e.const(skip, 0), skip)
+    skip = e.select(own, 0, skip)
     for i in range(32):
         fewer = e.op("and", left, e.op("sub", left, 1))
         left = e.select(e.is_above(skip, i), fewer, left)
-    place = e.intrinsic("llvm.cttz", left, extra=("i1 false",))
-    place = e.select(down, e.op("sub", e.const(place, 31), place), place)
-    found = e.select(e.equals(left, 0), e.const(left, -1), place)
-    return e.select(e.equals(nth, -1 << 31), e.const(found, 0), found)
+    place = e.find_lowest(left)
+    place = e.select(down, e.op("sub", 31, place), place)
+    found = e.select(e.equals(left, 0), -1, place)
+    return e.select(e.equals(nth, -1 << 31), 0, found)
 
 
 @pure("brev", form=typed(1, ("b32", "b64")), ptx="2.0", arch="sm_20")
@@ -215,7 +215,7 @@ def extract(e: Emitter, instruction: Instruction, a: Value, start: Value, length
     # Shift the field's own top bit to the register's, and back: what it had above is gone.
     above = e.intrinsic("llvm.usub.sat", e.const(length, bits), length)
     result = shifted(e, "ashr", shifted(e, "shl", field, above), above)
-    return e.select(e.equals(length, 0), e.const(a, 0), result)
+    return e.select(e.equals(length, 0), 0, result)
 
 
 def _insert_form(instruction: Instruction) -> OperandTypes:
@@ -262,7 +262,7 @@ def extend(e: Emitter, instruction: Instruction, a: Value, length: Value) -> Val
         return e.op("and", a, _low_ones(e, a, length))
     above = e.intrinsic("llvm.usub.sat", e.const(length, 32), length)
     result = e.op("ashr", shifted(e, "shl", a, above), _at_most(e, above, 31))
-    return e.select(e.equals(length, 0), e.const(a, 0), result)
+    return e.select(e.equals(length, 0), 0, result)
 
 
 def _at_most(e: Emitter, value: Value, most: int) -> Value:

@@ -98,7 +98,7 @@ def mapa(e: Context, instruction: Instruction) -> None:
     if generic:
         away = e.op("sub", address, GENERIC_SHARED)
         inside = e.is_below(away, WINDOW)
-        rank = e.select(inside, rank, e.const(rank, _RANKS - 1))
+        rank = e.select(inside, rank, _RANKS - 1)
     high = e.op("shl", e.op("add", rank, 1), RANK_SHIFT)
     result = e.op("or", e.op("and", address, _OFFSET), high)
     if generic:

@@ -180,7 +180,7 @@ def _to_integer(e: Emitter, instruction: Instruction, a: Value, to: str, of: str
     if of != "f64" and bits_of(to) < 64:
         return result  # NaN has become 0
     nan = e.compare("fcmp uno", value, value)
-    return e.select(nan, e.const(result, 1 << (bits_of(to) - 1)), result)
+    return e.select(nan, 1 << (bits_of(to) - 1), result)
 
 
 def _from_integer(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:

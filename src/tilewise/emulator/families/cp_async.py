@@ -212,7 +212,7 @@ def bytes_to_read(e: Context, operand: Operand | None, size: int) -> Value:
     name = getattr(operand, "name", "")
     if e.types.get(name) == "pred":
         ignored = read(e, operand, "pred", True)
-        return e.select(ignored, e.const(vector("i32"), 0), e.const(vector("i32"), size))
+        return e.select(ignored, e.const(vector("i32"), 0), size)
     if e.types.get(name) in ("b64", "u64", "s64"):
         return e.const(vector("i32"), size)  # a cache policy
     return e.intrinsic("llvm.umin", read(e, operand, "u32", True), e.const(vector("i32"), size))

@@ -293,7 +293,7 @@ def _upper_word(e: Emitter, a: Value, function: Callable[[Value], Value]) -> Val
 
     result = function(cut(a))
     nan = e.op("or", e.compare("fcmp uno", a, a), e.compare("fcmp uno", result, result))
-    return e.select(nan, e.const(a, 0x7FFF_FFFF_0000_0000), cut(result))
+    return e.select(nan, 0x7FFF_FFFF_0000_0000, cut(result))
 
 
 # -- order and sign ---------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def sign(e: Emitter, instruction: Instruction, a: Value) -> Value:
         changed = e.op(word, bits, mask)
         size, of = e.op("and", bits, 0x7FFF), FORMATS[type_]
         nan = e.is_above(size, of.infinity)
-        return e.cast("bitcast", e.select(nan, e.const(bits, of.nan), changed), value.scalar)
+        return e.cast("bitcast", e.select(nan, of.nan, changed), value.scalar)
 
     return halves.each(e, instruction.parts[-1], one, a)
 

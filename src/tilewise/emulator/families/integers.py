@@ -182,13 +182,13 @@ def divide(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
     bits = int(a.scalar[1:])
     signed = is_signed(instruction.parts[-1])
     zero = e.equals(b, 0)
-    safe = e.select(zero, e.const(b, 1), b)
+    safe = e.select(zero, 1, b)
     if signed:
         # The least number by -1 wraps around to itself: the same as by 1, and no trap.
         least = e.equals(a, 1 << (bits - 1))
         minus = e.equals(b, -1)
-        safe = e.select(e.op("and", least, minus), e.const(b, 1), safe)
-    return e.select(zero, e.const(a, -1), e.op(f"{'s' if signed else 'u'}{instruction.opcode}", a, safe))
+        safe = e.select(e.op("and", least, minus), 1, safe)
+    return e.select(zero, -1, e.op(f"{'s' if signed else 'u'}{instruction.opcode}", a, safe))
 
 
 @pure("sad", form=typed(3, WORDS), ptx="1.0")

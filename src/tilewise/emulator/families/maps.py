@@ -109,8 +109,7 @@ def copy_map(e: Context, instruction: Instruction) -> None:
         raise unsupported(instruction, f"its size is {BYTES}")
     if not isinstance(target, Address) or not isinstance(source, Address):
         raise unsupported(instruction, "it takes two addresses")
-    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
+    lane = e.find_lowest(e.mask())
     to, wide = (e.first_lane(take_addresses(e, instruction, operand)) for operand in (target, source))
     here = e.op("and", wide, 0xFFFF_FFFF)
     given = (to, here, e.op("and", lane, 31), e.const("i32", instruction.line))

@@ -203,7 +203,7 @@ def ask(e: Context, instruction: Instruction) -> None:
     if alike:
         over = e.differs(e.load("i64", results.ref, 8), zero)
         write(e, target, over, "pred")
-        waiting = e.select(over, e.const("i32", 0), e.mask())
+        waiting = e.select(over, 0, e.mask())
         e.store(waiting, e.offset("%warp", WARP.AWAITING), 4)
     else:
         found = e.load(vector("i64"), results.ref, 64)
@@ -253,7 +253,7 @@ def change(
     space = Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC
     mask, results = e.mask(), e.offset(buffer, _RESULTS)
     if one:
-        mask = e.op("and", mask, e.op("sub", e.const("i32", 0), mask))
+        mask = e.op("and", mask, e.op("sub", 0, mask))
         results = e.offset(buffer, _RESULTS)
     answer = e.call(
         "tw_mbarrier",

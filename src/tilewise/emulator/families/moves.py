@@ -233,5 +233,5 @@ def set_(e: Emitter, instruction: Instruction, a: Value, b: Value, extra: Value 
     pairs = zip(split(e, type_, a), split(e, type_, b), strict=True)
     for i, (x, y) in enumerate(pairs):
         holds = _joined(e, instruction, compare(e, instruction, word, x, y), extra)
-        result = e.op("or", result, e.select(holds, e.const(a, one << 16 * i), e.const(a, 0)))
+        result = e.op("or", result, e.select(holds, e.const(a, one << 16 * i), 0))
     return result

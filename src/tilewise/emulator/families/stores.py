@@ -125,7 +125,7 @@ def _last_lane(e: Context, value: Value) -> Value:
     """The value in the last lane that runs: of several stores to one place, the last stays."""
     e.declare("llvm.ctlz.i32", "i32", ["i32", "i1"])
     zeros = e.set("i32", f"call i32 @llvm.ctlz.i32({e.mask()}, i1 false)")
-    lane = e.op("and", e.op("sub", e.const("i32", 31), zeros), 31)
+    lane = e.op("and", e.op("sub", 31, zeros), 31)
     return e.set(value.scalar, f"extractelement {value}, {lane}")
 
 

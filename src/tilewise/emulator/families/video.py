@@ -92,7 +92,7 @@ def _operation(e: Emitter, opcode: str, modifiers: _Modifiers, x: Value, y: Valu
         case "vavrg":
             total = e.op("add", x, y)
             negative = e.op("lshr", total, 31)
-            more = e.op("add", total, e.op("sub", e.const(total, 1), negative))
+            more = e.op("add", total, e.op("sub", 1, negative))
             return e.op("ashr", more, 1)
     word = next(word for word in modifiers.words if word in _COMPARISONS)
     name = f"icmp {word if word in ('eq', 'ne') else 's' + word}"
@@ -209,7 +209,7 @@ def product(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) 
     )
     found = e.op("mul", x, y)
     if len(negative & {1, 2}) == 1:
-        found = e.op("sub", e.const(found, 0), found)
+        found = e.op("sub", 0, found)
     found = e.op("sub" if 3 in negative else "add", found, c)
     return e.op("add", found, 1) if "po" in modifiers.words else found
 

@@ -204,7 +204,7 @@ def vote(e: Context, instruction: Instruction) -> None:
 def _ballot(e: Context, predicate: Operand) -> Value:
     """The lanes in which a predicate holds."""
     if _same(e, predicate):
-        return e.select(read(e, predicate, "pred", False), e.const("i32", -1), e.const("i32", 0))
+        return e.select(read(e, predicate, "pred", False), -1, 0)
     return e.bits(read(e, predicate, "pred", True))
 
 
@@ -263,7 +263,7 @@ def match_(e: Context, instruction: Instruction) -> None:
         _put(e, target, equal, "b32")
         return
     every = e.equals(equal, members)
-    _put(e, target, e.select(every, members, e.const(members, 0)), "b32")
+    _put(e, target, e.select(every, members, 0), "b32")
     if flag is not None:
         _put(e, flag, every, "pred")
 
@@ -326,7 +326,7 @@ def _redux_real(e: Context, op: str, extra: set[str], values: Value, members: Va
     if "NaN" in extra:
         some = e.differs(e.op("and", members, odd), 0)
         nothing = e.op("or", nothing, some)
-    return e.select(nothing, e.const(best, _CANONICAL_NAN), best)
+    return e.select(nothing, _CANONICAL_NAN, best)
 
 
 def _ordered(e: Context, bits: Value) -> Value:

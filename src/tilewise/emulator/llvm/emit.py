@@ -142,9 +142,14 @@ class Emitter:
         return self.const(type_, value) if isinstance(value, int) else value
 
     # -- operations -----------------------------------------------------------------------------
-    def op(self, name: str, a: Value, b: Value | int) -> Value:
-        """Emit an operation of two values; a plain number is a constant of the first one's type."""
-        return self.set(a.type, f"{name} {a.type} {a.ref}, {self.fixed(b, a.type).ref}")
+    def op(self, name: str, a: Value | int, b: Value | int) -> Value:
+        """Emit an operation of two values; a plain number is a constant of the other one's type."""
+        type_ = self._common_type(a, b)
+        return self.set(type_, f"{name} {type_} {self.fixed(a, type_).ref}, {self.fixed(b, type_).ref}")
+
+    @staticmethod
+    def _common_type(a: Value | int, b: Value | int) -> str:
+        return a.type if isinstance(a, Value) else b.type if isinstance(b, Value) else "i32"
 
     def negate(self, a: Value) -> Value:
         return self.set(a.type, f"fneg {a}")
@@ -173,8 +178,10 @@ class Emitter:
     def is_at_most(self, a: Value, b: Value | int) -> Value:
         return self.compare("icmp ule", a, b)
 
-    def select(self, condition: Value, a: Value, b: Value) -> Value:
-        return self.set(a.type, f"select {condition}, {a}, {b}")
+    def select(self, condition: Value, a: Value | int, b: Value | int) -> Value:
+        """Emit a choice; a plain number is a constant of the other one's type, two are i32."""
+        type_ = self._common_type(a, b)
+        return self.set(type_, f"select {condition}, {self.fixed(a, type_)}, {self.fixed(b, type_)}")
 
     def cast(self, name: str, a: Value, scalar: str) -> Value:
         if a.scalar == scalar:
@@ -188,6 +195,13 @@ class Emitter:
         if have == want:
             return a
         return self.cast("trunc" if want < have else "sext" if signed else "zext", a, scalar)
+
+    def count_bits(self, mask: Value) -> Value:
+        return self.intrinsic("llvm.ctpop", mask)
+
+    def find_lowest(self, mask: Value, nonzero: bool = False) -> Value:
+        """Emit the number of a mask's lowest set bit; without ``nonzero``, its width if none is set."""
+        return self.intrinsic("llvm.cttz", mask, extra=(f"i1 {str(nonzero).lower()}",))
 
     def intrinsic(self, name: str, *args: Value, extra: tuple[str, ...] = ()) -> Value:
         """Emit a call of an LLVM intrinsic overloaded on the type of its first argument, which its result has too."""

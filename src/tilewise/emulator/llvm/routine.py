@@ -119,13 +119,6 @@ class Routine(Emitter):
         """Return the low 32 bits of a number."""
         return self.cast("trunc", value, "i32")
 
-    def count_bits(self, mask: Value) -> Value:
-        return self.intrinsic("llvm.ctpop", mask)
-
-    def find_lowest(self, mask: Value, nonzero: bool = False) -> Value:
-        """Return the number of a mask's lowest set bit; without ``nonzero``, its width if none is set."""
-        return self.intrinsic("llvm.cttz", mask, extra=(f"i1 {str(nonzero).lower()}",))
-
     def remove(self, lanes: Value, mask: Value) -> Value:
         """Return a mask without some of its lanes."""
         return self.op("and", mask, self.op("xor", lanes, -1))

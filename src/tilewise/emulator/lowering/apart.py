@@ -165,7 +165,7 @@ def end_chain(e: Context) -> None:
         waiting = e.op("or", waiting, e.load("i32", e.apart.pending[index], 4))
         if e.apart.waits or e.apart.gates:
             free, ready = _find_ready(e, index)
-            able = e.op("or", able, e.select(ready, free, e.const("i32", 0)))
+            able = e.op("or", able, e.select(ready, free, 0))
     some, over, first = e.label("some"), e.label("over"), e.apart.stations[0][3]
     e.branch(e.differs(waiting, 0), some, "leave")
     e.place(some)
@@ -231,7 +231,7 @@ def _record_gate_lanes(e: Context) -> tuple[Value, Value]:
         here = e.load("i32", e.apart.pending[index], 4)
         some = e.differs(here, 0)
         lanes = e.select(some, here, lanes)
-        line = e.select(some, e.const("i32", instruction.line), line)
+        line = e.select(some, instruction.line, line)
     e.store(lanes, e.offset("%warp", WARP.GATE), 4)
     e.store(line, e.offset("%warp", WARP.GATE_LINE), 4)
     return lanes, line
@@ -260,8 +260,7 @@ def _fault_apart(e: Context, lanes: Value, line: Value) -> None:
     others = e.op("and", e.load("i32", e.live, 4), e.op("xor", lanes, -1))
     high = e.op("shl", e.cast("zext", others, "i64"), 32)
     both = e.op("or", e.cast("zext", lanes, "i64"), high)
-    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = e.op("and", e.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 false)"), 31)
+    lane = e.op("and", e.find_lowest(lanes), 31)
     zero = e.const("i32", 0)
     kind = e.const("i32", FaultKind.APART)
     e.call(

@@ -158,8 +158,7 @@ class Context(Emitter):
 
     def first_lane(self, value: Value) -> Value:
         """The value in the first lane that runs the current instruction."""
-        self.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-        lane = self.set("i32", f"call i32 @llvm.cttz.i32({self.mask()}, i1 false)")
+        lane = self.find_lowest(self.mask())
         safe = self.op("and", lane, self.const("i32", 31))
         return self.set(value.scalar, f"extractelement {value}, {safe}")
 

@@ -295,8 +295,7 @@ def resolve(e: Context, access: MemoryAccess, write: int) -> str:
 
     address = e.first_lane(access.base) if access.base.is_vector else access.base
     address = _wrapped(e, address, access.space)
-    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
+    lane = e.find_lowest(e.mask())
     pointer = e.call(
         "tw_resolve",
         "ptr",
@@ -359,8 +358,7 @@ def _define_access_by_lane(e: Context, access: MemoryAccess, function: str) -> s
         body.place(failed)
         body.line(f"ret {answer}")
         body.place(good)
-        body.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-        lane = body.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
+        lane = body.find_lowest(mask)
         lane = body.op("and", lane, 31)
         first = body.set("i64", f"extractelement {listed}, {lane}")
         _remember_array(body, access, first, "%hint")

@@ -67,12 +67,12 @@ def down(e: Emitter, value: Value, type_: str, mode: str = "rn", finite: bool = 
     if type_ == "f16":
         _fallback(e)
         bits = e.cast("bitcast", e.cast("fptrunc", value, "half"), "i16")
-        return e.cast("bitcast", e.select(nan, e.const(bits, _NAN), bits), "half")
+        return e.cast("bitcast", e.select(nan, _NAN, bits), "half")
     bits = e.cast("bitcast", value, "i32")
     last = e.op("and", e.op("lshr", bits, 16), 1)
     bits = e.op("add", bits, e.op("add", last, 0x7FFF))
     top = e.resize(e.op("lshr", bits, 16), "i16", False)
-    return e.cast("bitcast", e.select(nan, e.const(top, _NAN), top), "bfloat")
+    return e.cast("bitcast", e.select(nan, _NAN, top), "bfloat")
 
 
 def flush(e: Emitter, value: Value) -> Value:
@@ -103,7 +103,7 @@ def fma(e: Emitter, type_: str, a: Value, b: Value, c: Value) -> Value:
     # The neighbour on the error's side: one up in magnitude if error and total have one sign.
     alike = e.op("xor", bits, e.cast("bitcast", error, "i64"))
     outward = e.compare("icmp sge", alike, 0)
-    step = e.select(outward, e.const(bits, 1), e.const(bits, -1))
+    step = e.select(outward, e.const(bits, 1), -1)
     odd = e.select(e.op("and", inexact, even), e.op("add", bits, step), bits)
     return e.cast("bitcast", odd, "double")
 

@@ -74,9 +74,9 @@ def exponents(e: Emitter, numbers: Value, type_: str) -> Value:
     field = e.op("lshr", size, 23)
     least = e.const(size, _LEAST[type_])
     found = e.intrinsic("llvm.smax", e.op("sub", field, 127), least)
-    found = e.select(e.equals(size, 0), e.const(size, _NONE), found)
+    found = e.select(e.equals(size, 0), _NONE, found)
     special = e.equals(field, 255)
-    return e.resize(e.select(special, e.const(size, _SPECIAL), found), "i16", False)
+    return e.resize(e.select(special, _SPECIAL, found), "i16", False)
 
 
 class Sums:
@@ -110,7 +110,7 @@ class Sums:
         e = self.e
         top = e.intrinsic("llvm.smax", products, start)
         top = e.resize(e.intrinsic("llvm.smax", top, e.const(top, -_REACH)), "i32", True)
-        up = e.op("sub", e.const(top, 127 + self.rule.kept), top)
+        up = e.op("sub", 127 + self.rule.kept, top)
         down = e.op("add", top, 127 - self.rule.kept)
         scale, unit = (e.cast("bitcast", e.op("shl", part, 23), "float") for part in (up, down))
         return scale, unit
@@ -225,7 +225,7 @@ def _one_in_turn(e: Emitter, start: Value, pairs: Sequence[tuple[Value, Value]],
 
 def _one_nan(e: Emitter, value: Value) -> Value:
     bits = e.cast("bitcast", value, "i32")  # to LLVM one NaN is as good as another
-    bits = e.select(e.compare("fcmp uno", value, value), e.const(bits, _NAN), bits)
+    bits = e.select(e.compare("fcmp uno", value, value), _NAN, bits)
     return e.cast("bitcast", bits, "float")
 
 
@@ -268,7 +268,7 @@ def _sure(rule: Rule) -> Routine:
     bottom = r.real(doubles, _BOTTOM)
     most = top.get()
     bits = r.cast("bitcast", r.select(r.compare("fcmp ogt", most, bottom), most, bottom), "i64")
-    scale = r.cast("bitcast", r.op("sub", r.const(bits, (2046 + rule.kept) << 52), bits), "double")
+    scale = r.cast("bitcast", r.op("sub", (2046 + rule.kept) << 52, bits), "double")
     unit = r.cast("bitcast", r.op("sub", bits, rule.kept << 52), "double")
     # From zero, so that a sum of zeros is +0.
     total = r.variable(doubles, r.real(doubles, 0.0))
@@ -297,7 +297,7 @@ def _wide(e: Emitter, x: Value, type_: str) -> tuple[Value, Value]:
     bits = e.op("and", e.cast("bitcast", x, "i32"), 0x7F80_0000)
     power = e.intrinsic("llvm.umax", bits, e.const(bits, (_LEAST[type_] + 127) << 23))
     nothing = e.compare("fcmp oeq", x, e.real(x, 0.0))
-    power = e.cast("bitcast", e.select(nothing, e.const(bits, 0), power), "float")
+    power = e.cast("bitcast", e.select(nothing, 0, power), "float")
     return e.cast("fpext", x, "double"), e.cast("fpext", power, "double")
 
 

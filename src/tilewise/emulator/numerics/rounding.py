@@ -148,7 +148,7 @@ def narrow_by_chance(e: Emitter, value: Value, chance: Value, finite: bool) -> V
         result = e.intrinsic("llvm.umin", result, e.const(whole, to.largest))
     sign = e.op("and", e.op("lshr", whole, 16), 0x8000)
     nan = e.is_above(magnitude, FORMATS["f32"].infinity)
-    return e.resize(e.select(nan, e.const(whole, to.nan), e.op("or", result, sign)), "i16", False)
+    return e.resize(e.select(nan, to.nan, e.op("or", result, sign)), "i16", False)
 
 
 def _carry(e: Emitter, digits: Value, lost: Value, mode: str, negative: Value) -> Value:

@@ -72,14 +72,14 @@ def _exponent(e: Emitter, value: Value, mode: str, finite: bool) -> Value:
         up = e.op("add", size, 0x7F_FFFF)
         least = e.is_at_most(size, 1 << 22)
         endless = e.is_at_least(size, _SINGLE.infinity)
-        raised = e.select(least, e.const(size, 0), e.select(endless, size, up))
+        raised = e.select(least, 0, e.select(endless, size, up))
     else:
         raised = size
     result = e.op("lshr", raised, 23)
     if finite:
         result = e.intrinsic("llvm.umin", result, e.const(size, 254))
     nan = e.is_above(size, _SINGLE.infinity)
-    return e.resize(e.select(nan, e.const(size, 255), result), "i8", False)
+    return e.resize(e.select(nan, 255, result), "i8", False)
 
 
 def unpack_exponents(e: Emitter, packed: Value) -> Value:
@@ -91,6 +91,6 @@ def unpack_exponents(e: Emitter, packed: Value) -> Value:
 def _power(e: Emitter, exponent: Value) -> Value:
     bits = e.op("shl", exponent, 7)
     smallest = e.equals(exponent, 0)
-    bits = e.select(smallest, e.const(bits, 0x40), bits)
+    bits = e.select(smallest, 0x40, bits)
     nan = e.equals(exponent, 255)
-    return e.select(nan, e.const(bits, 0x7FFF), bits)
+    return e.select(nan, 0x7FFF, bits)

@@ -97,7 +97,7 @@ def _e4m3(e: Emitter, register: Value, part: int) -> Value:
     small = halves.up(e, e.cast("bitcast", e.resize(half, "i16", False), "half"))
     number = e.op("fmul", small, e.real(small, 256.0))
     nan = e.equals(size, 0x7F)
-    return e.select(nan, e.const(number, 0x7FFF_FFFF), number)
+    return e.select(nan, 0x7FFF_FFFF, number)
 
 
 def _integer(bits: int, signed: bool) -> Callable[[Emitter, Value, int], Value]:
@@ -172,6 +172,6 @@ def bit_counts(e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]
     """s32 elements of C and the bits that are left of pairs of words after ``op``."""
     totals = list(sums)
     for pairs in steps:
-        counts = [e.intrinsic("llvm.ctpop", e.op(op, a, b)) for a, b in pairs]
+        counts = [e.count_bits(e.op(op, a, b)) for a, b in pairs]
         totals = [e.op("add", total, count) for total, count in zip(totals, counts, strict=True)]
     return totals

@@ -17,11 +17,10 @@ from tilewise.emulator.families.bulk import Columns, put_prefetch
 from tilewise.emulator.families.tensor_copies import put_tensor_prefetch
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Flight
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, Routine
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb, take_map
-from tilewise.emulator.support.flights import support_arguments
 from tilewise.emulator.support.tensor_plan import PLAN
 
 __all__ = ["COPY_VERBS", "CopyFigure", "routines", "watch_copy"]
@@ -38,7 +37,6 @@ COPY_VERBS = {
     "remote": Verb.WRITE,
     "remote_reduce": Verb.CHANGE,
 }
-_NULL = Value("ptr", "null")
 _CONTEXT = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _LINE, _SECTOR_SHIFT = 128, 5
@@ -114,7 +112,7 @@ def _bulk() -> Routine:
     outside = r.is_at_most(r["verb"], Verb.REDUCE)  # what goes from block to block touches no memory
     tensor = r.equals(r["kind"], Flight.TENSOR)
     r.put(sink, _SINK.FIGURES, r["figures"], 8)
-    r.put(sink, _SINK.LOG, r.select(outside, r["log"], _NULL), 8)
+    r.put(sink, _SINK.LOG, r.select(outside, r["log"], NULL), 8)
     r.put(sink, _SINK.KIND, r.wide(r["how"]), 8)
     r.put(sink, _SINK.LOADS, r.resize(loads, "i64", False), 8)
     r.put(sink, _SINK.STRAIGHT, r.wide(r["straight"]), 8)
@@ -122,7 +120,7 @@ def _bulk() -> Routine:
         number = r.field(r["block"], BLOCK.NUMBER, "i64", 8)
         r.call("tw_trace_block", "void", r["log"], number)
     _note(r, sink, CopyFigure.RUNS, r.const("i64", 1))
-    lanes = r.wide(r.intrinsic("llvm.ctpop", r["mask"]))
+    lanes = r.wide(r.count_bits(r["mask"]))
     _note(r, sink, CopyFigure.COPIES, lanes)
     with r.when(tensor):
         _note(r, sink, CopyFigure.TENSORS, lanes)
@@ -142,11 +140,11 @@ def _bulk() -> Routine:
 def _set_receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
     """Store how many blocks get a copy; only loads may have several."""
     one = r.const("i64", 1)
-    listed = r.select(lists, r.field(data, REQUEST.BLOCKS, "i64"), r.const("i64", NONE))
+    listed = r.select(lists, r.field(data, REQUEST.BLOCKS, "i64"), NONE)
     several = r.differs(listed, NONE)
-    blocks = r.intrinsic("llvm.ctpop", r.op("and", listed, 0xFFFF))
+    blocks = r.count_bits(r.op("and", listed, 0xFFFF))
     r.put(sink, _SINK.RECEIVERS, r.select(several, blocks, one), 8)
-    r.put(sink, _SINK.LEAST, r.select(several, r.const("i64", _PAIR), one), 8)
+    r.put(sink, _SINK.LEAST, r.select(several, _PAIR, one), 8)
 
 
 def _note_for_receivers(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
@@ -171,7 +169,7 @@ def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     """Count a tensor copy, row by row of its box or of its pixels."""
     take_map(r, data, lane)
     plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
-    failed = r.call("tw_tensor_plan", "i32", *support_arguments(r), data, plan, lane, r["line"])
+    failed = r.call("tw_tensor_plan", "i32", *r.pointers(), data, plan, lane, r["line"])
     r.give_if(r.differs(failed, 0), failed)
     r.put(plan, PLAN.AT, r.op("and", r.field(data, REQUEST.SHARED, "i64"), _OFFSETS))
     r.put(plan, PLAN.WATCH, sink)
@@ -180,7 +178,7 @@ def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
         r.put(plan, PLAN.TOTAL, r.const("i64", 0))
     _note_bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
     looking = r.const("i32", Verb.LOOK)
-    failed = r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, lane, r["line"], looking)
+    failed = r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, r["line"], looking)
     r.give_if(r.differs(failed, 0), failed)
 
 
@@ -228,7 +226,7 @@ def _pieces() -> Routine:
     sink, line = r["sink"], r.const("i64", _LINE)
     least, log = r.field(sink, _SINK.LEAST, "i64", 8), r.field(sink, _SINK.LOG, "ptr", 8)
     within = r.equals(r["figure"], CopyFigure.SECTORS)
-    writes = r.both(within, r.differs(log, _NULL))
+    writes = r.both(within, r.differs(log, NULL))
     straight = r.differs(r.field(sink, _SINK.STRAIGHT, "i64", 8), 0)
     away = r.op("sub", r.select(straight, r["place"], r["offset"]), r["place"])
     kind = r.field(sink, _SINK.KIND, "i64", 8)

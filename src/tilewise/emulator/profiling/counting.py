@@ -184,7 +184,7 @@ class Counting(Watcher):
         e.store(e.op("add", e.load("i64", place, 8), amount), place, 8)
 
     def _threads(self, lanes: Value) -> Value:
-        return self.e.resize(self.e.intrinsic("llvm.ctpop", lanes), "i64", False)
+        return self.e.resize(self.e.count_bits(lanes), "i64", False)
 
     def _count_guard(self, instruction: Instruction) -> None:
         e = self.e

@@ -266,7 +266,7 @@ def _record_bulk() -> Routine:
     """Log the copies of a bulk instruction, one event a lane."""
     r = Routine("tw_record_bulk", "void", **_EVENT_PARAMETERS, columns="ptr")
     with r.each_lane(r["mask"]) as lane:
-        one = r.op("shl", r.const("i32", 1), r.resize(lane, "i32", False))
+        one = r.op("shl", 1, r.resize(lane, "i32", False))
         row = _begin_event(r, one, r.const("i64", EventKind.BULK))
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)

@@ -103,7 +103,7 @@ def _count(kind: str) -> Routine:
             here = r.op("and", r["mask"], r.op("xor", lanes, -1))
         some = r.resize(r.differs(here, 0), "i32", False)
         found.put(r.op("or", found.get(), r.op("shl", some, number)))
-        _add(r, r["table"], TABLE.LANES + 8 * number, r.wide(r.intrinsic("llvm.ctpop", here)))
+        _add(r, r["table"], TABLE.LANES + 8 * number, r.wide(r.count_bits(here)))
     _add(r, r["totals"], 0, r.const("i64", 1))
     _note_set(r, r.wide(found.get()))
     return r
@@ -149,7 +149,7 @@ def _first(r: Routine, cases: list[tuple[Value, int]], rest: Value) -> Value:
     """Return the number of the first case that holds, else ``rest``."""
     found = rest
     for condition, number in reversed(cases):
-        found = r.select(condition, r.const(rest, number), found)
+        found = r.select(condition, number, found)
     return found
 
 
@@ -170,7 +170,7 @@ def _divide_directed(r: Routine, a: Value, b: Value, flushed: bool = False) -> _
     """Classify a directed division: every lane calls the routine; rounding does not change the exponent."""
     one, other = _Single(r, a, flushed), _Single(r, b, flushed)
     small = r.equals(other.exponent, 0)
-    more = r.select(small, r.const(a, 2 * len(_RESULTS)), r.const(a, len(_RESULTS)))
+    more = r.select(small, r.const(a, 2 * len(_RESULTS)), len(_RESULTS))
     return r.equals(a, a), _division_class(r, one, other, more, _DIRECTED)
 
 

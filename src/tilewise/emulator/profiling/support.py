@@ -79,8 +79,7 @@ def _count() -> Routine:
         ways="ptr", figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32",
     )  # fmt: skip
     r.give_if(r.equals(r["mask"], 0))
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 true)")
+    lane = r.find_lowest(r["mask"], True)
     first = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
     alone = r.equals(r.op("and", r["mask"], r.op("sub", r["mask"], 1)), 0)
     named = r.differs(r["space"], Space.GENERIC)
@@ -93,7 +92,7 @@ def _count() -> Routine:
     window = r.resize(r.op("lshr", first, _WINDOW_BIT), "i32", False)
     many = vector("i64")
     away = r.op("sub", r.load(many, r["addresses"].ref, 64), r.splat(base))
-    keys = r.select(r.bits(r["mask"]), away, r.const(many, -1))
+    keys = r.select(r.bits(r["mask"]), away, -1)
     known = r.load(many, way.ref, 64)
     same = r.equals(r.bits(r.equals(keys, known)), -1)
     same = r.both(
@@ -150,23 +149,22 @@ def _count_pattern() -> Routine:
         r.put(figures, 8 * figure, value, 8)
 
     put(Figure.RUNS, one)
-    put(Figure.THREADS, r.wide(r.intrinsic("llvm.ctpop", mask)))
+    put(Figure.THREADS, r.wide(r.count_bits(mask)))
     generic = r.equals(r["space"], Space.GENERIC)
     each = r.equals(r["kind"], Kind.EACH)
     named = [r.equals(r["space"], int(space)) for space in (Space.SHARED, Space.GLOBAL)]
     there = [r.equals(r["window"], number) for number in (1, 0)]
     shared, outside = (r.op("or", a, r.op("and", generic, b)) for a, b in zip(named, there, strict=True))
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    by = r.set("i32", f"call i32 @llvm.cttz.i32({size}, i1 true)")
+    by = r.find_lowest(size, True)
     put(Figure.DISTINCT, r.wide(r.call("tw_count_pieces", "i32", r["addresses"], mask, by)))
     with r.when(shared):
         put(Figure.SHARED, one)
         pairs = _in_pairs(r)
-        running = r.intrinsic("llvm.ctpop", mask)
+        running = r.count_bits(mask)
         for i, width in enumerate(WIDTHS):
             lanes = lanes_a_phase(width)
             with r.when(r.is_at_most(size, width)):
-                together = r.select(pairs, r.const("i32", 2 * lanes), r.const("i32", lanes))
+                together = r.select(pairs, 2 * lanes, lanes)
                 together = together if width > WORD_BYTES else r.const("i32", lanes)
                 wide = r.const("i32", width)
                 waves = r.call("tw_count_waves", "i32", r["addresses"], mask, wide, together, r["kind"])
@@ -180,7 +178,7 @@ def _count_pattern() -> Routine:
             put(Figure.TURNS, r.wide(_turns(r)))
         with r.when(each):
             words = r.intrinsic("llvm.umax", size, r.const("i32", WORD_BYTES))
-            at_once = r.op("udiv", r.const("i32", 128), words)
+            at_once = r.op("udiv", 128, words)
             sharing = r.const("i32", Kind.STORE)
             waves = r.call("tw_count_waves", "i32", r["addresses"], mask, size, at_once, sharing)
             put(Figure.SHARING, r.wide(waves))
@@ -201,7 +199,7 @@ def _count_outside(r: Routine, each: Value) -> None:
         by = r.const("i32", shift)
         touched[figure] = r.call("tw_count_pieces", "i32", r["addresses"], r["mask"], by)
         put(figure, r.wide(touched[figure]))
-    asked = r.op("mul", r.intrinsic("llvm.ctpop", r["mask"]), r["size"])
+    asked = r.op("mul", r.count_bits(r["mask"]), r["size"])
     least = r.op("lshr", r.op("add", asked, SECTOR_BYTES - 1), 5)
     put(Figure.LEAST, r.wide(r.intrinsic("llvm.umin", touched[Figure.SECTORS], least)))
     with r.unless(each):
@@ -245,12 +243,12 @@ def _waves() -> Routine:
     counts, words = r.reserve("[32 x i32]"), r.reserve("[4096 x i32]")
     wide = r.is_above(r["width"], 4)
     lanes = r["lanes"]
-    each = r.select(wide, r.op("lshr", r["width"], 2), r.const("i32", 1))
+    each = r.select(wide, r.op("lshr", r["width"], 2), 1)
     shares = r.differs(r["kind"], Kind.EACH)
     whole = r.equals(lanes, 32)
-    one_phase = r.op("sub", r.op("shl", r.const("i32", 1), r.op("and", lanes, 31)), 1)
+    one_phase = r.op("sub", r.op("shl", 1, r.op("and", lanes, 31)), 1)
     left = r.variable("i32", r["mask"])
-    now = r.variable("i32", r.select(whole, r.const("i32", -1), one_phase))
+    now = r.variable("i32", r.select(whole, -1, one_phase))
     total = r.variable("i32", 0)
     down = r.op("xor", r.op("sub", r.wide(r["width"]), 1), -1)
     with r.loop() as loop:
@@ -341,8 +339,7 @@ def _copy() -> Routine:
     )  # fmt: skip
     mask = r["mask"]
     r.give_if(r.equals(mask, 0))
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 true)")
+    lane = r.find_lowest(mask, True)
     many, running = vector("i64"), r.bits(mask)
     firsts = [r.field(r.item(r[name], lane, 8), 0, "i64", 8) for name in ("targets", "sources")]
     number = r.op("and", r.op("lshr", r.op("xor", *firsts), 4), WAYS - 1)
@@ -350,7 +347,7 @@ def _copy() -> Routine:
     same = r.equals(r.field(way, WAY.MASK, "i32", 8), mask)
     for place, name, first in ((way, "targets", firsts[0]), (other, "sources", firsts[1])):
         base = r.op("and", first, ~127)
-        keys = r.select(running, r.op("sub", r.load(many, r[name].ref, 64), r.splat(base)), r.const(many, -1))
+        keys = r.select(running, r.op("sub", r.load(many, r[name].ref, 64), r.splat(base)), -1)
         known = r.equals(keys, r.load(many, place.ref, 64))
         same = r.both(same, r.equals(r.bits(known), -1))
         r.store(keys, place.ref, 64)
@@ -361,7 +358,7 @@ def _copy() -> Routine:
         space, kind, none = (r.const("i32", int(item)) for item in (Space.SHARED, Kind.EACH, 0))
         r.call("tw_count_anew", "void", kept, r["targets"], mask, r["size"], space, kind, none)
         waves = r.call("tw_count_copy_waves", "i32", r["targets"], r["sources"], mask, r["size"])
-        place = r.op("add", r.set("i32", f"call i32 @llvm.cttz.i32({r['size']}, i1 true)"), Figure.WAVES)
+        place = r.op("add", r.find_lowest(r["size"], True), Figure.WAVES)
         r.put(r.item(kept, place, 8), 0, r.wide(waves), 8)
         passes = r.call("tw_count_passes", "i32", r["targets"], r["sources"], mask)
         r.put(kept, 8 * Figure.PASSES, r.wide(passes), 8)
@@ -375,8 +372,8 @@ def _copy_waves() -> Routine:
     r = Routine("tw_count_copy_waves", "i32", targets="ptr", sources="ptr", mask="i32", size="i32")
     counts = {name: r.reserve("[32 x i32]") for name in ("targets", "sources")}
     words = r.wide(r.op("lshr", r["size"], 2))
-    lanes = r.op("udiv", r.const("i32", 128), r["size"])
-    phase_mask = r.op("sub", r.op("shl", r.const("i64", 1), r.wide(lanes)), 1)
+    lanes = r.op("udiv", 128, r["size"])
+    phase_mask = r.op("sub", r.op("shl", 1, r.wide(lanes)), 1)
     total = r.variable("i32", 0)
     with r.count(32) as start, r.when(r.equals(r.op("urem", start, r.wide(lanes)), 0)):
         phase = r.resize(r.op("shl", phase_mask, start), "i32", False)
@@ -431,12 +428,12 @@ def _passes() -> Routine:
         one, other = r.op("lshr", source, 5), r.op("lshr", target, 5)
         for k, name in ((2, "sub"), (3, "add")):
             way = r.op("or", r.op("shl", within, 2), r.op("and", r.op(name, one, other), 3))
-            bit = r.op("shl", r.const("i64", 1), way)
+            bit = r.op("shl", 1, way)
             r.put(pair, 8 * k, r.op("or", r.field(pair, 8 * k, "i64", 8), bit), 8)
     total = r.variable("i32", 0)
     with r.count(count.get()) as i:
         pair = r.item(pairs, i, 32)
-        ways = [r.intrinsic("llvm.ctpop", r.field(pair, 8 * k, "i64", 8)) for k in (2, 3)]
+        ways = [r.count_bits(r.field(pair, 8 * k, "i64", 8)) for k in (2, 3)]
         total.add(r.resize(r.intrinsic("llvm.umin", *ways), "i32", False))
     r.give(total.get())
     return r

@@ -21,7 +21,7 @@ def release_lanes(r: Routine, warp: Value, lanes: Value) -> None:
     r.put(warp, WARP.BLOCKED, r.remove(lanes, r.field(warp, WARP.BLOCKED, "i32")))
     status = r.field(warp, WARP.STATUS, "i32")
     waiting = r.equals(status, Status.WAITING)
-    r.put(warp, WARP.STATUS, r.select(waiting, r.const("i32", Status.READY), status))
+    r.put(warp, WARP.STATUS, r.select(waiting, Status.READY, status))
 
 
 def _find_barrier(r: Routine, number: Value) -> Value:
@@ -68,7 +68,7 @@ def _come() -> Routine:
     had, came = r.field(waiting, 0, "i32"), r.count_bits(mask)
     have = r.op("or", had, mask)
     whole = r.equals(have, r.field(warp, WARP.LIVE, "i32"))
-    units = r.select(whole, r.op("sub", r.const("i32", 32), r.count_bits(had)), came)
+    units = r.select(whole, r.op("sub", 32, r.count_bits(had)), came)
     threads = r.change(barrier, BARRIER.THREADS, "add", came)
     units = r.change(barrier, BARRIER.UNITS, "add", units)
     r.change(barrier, BARRIER.COUNT, "add", r.count_bits(r.op("and", r["vote"], mask)))
@@ -110,8 +110,8 @@ def _depart() -> Routine:
         # Of a warp whose other lanes have left, those that wait count as a whole one.
         here = r.element(r.at(warp, WARP.WAITING), number, "i32")
         whole = r.both(r.equals(here, stay), r.differs(here, 0))
-        rest = r.op("sub", r.const("i32", 32), r.count_bits(here))
-        units = r.change(barrier, BARRIER.UNITS, "add", r.select(whole, rest, r.const("i32", 0)))
+        rest = r.op("sub", 32, r.count_bits(here))
+        units = r.change(barrier, BARRIER.UNITS, "add", r.select(whole, rest, 0))
         threads, expected = (r.field(barrier, field, "i32") for field in (BARRIER.THREADS, BARRIER.EXPECTED))
         complete = _is_complete(r, expected, threads, left, units)
         with r.when(r.both(r.differs(threads, 0), complete)):

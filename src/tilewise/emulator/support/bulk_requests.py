@@ -19,8 +19,7 @@ from tilewise.emulator.layout import (
     Space,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.support.flights import support_arguments
+from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
 from tilewise.emulator.support.tensor_map_layout import BYTES
 
 __all__ = [
@@ -36,8 +35,6 @@ __all__ = [
     "touch",
 ]
 
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
-_NULL = Value("ptr", "null")
 _OFFSETS = (1 << RANK_SHIFT) - 1
 COLUMN = 256  # bytes of an operand of every lane, where instructions leave them
 NONE = -1  # for an operand that an instruction does not have
@@ -80,8 +77,7 @@ def routines() -> list[Routine]:
 
 
 def lane_of(r: Routine, mask: Value) -> Value:
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    return r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
+    return r.find_lowest(mask)
 
 
 def refuse_if(
@@ -102,7 +98,7 @@ def refuse_if(
             zero,
             r.const("i64", 0),
         )
-        r.call("tw_fault_at", "void", *support_arguments(r), *given)
+        r.call("tw_fault_at", "void", *r.pointers(), *given)
         r.give(result or r.const("i32", 1))
 
 
@@ -118,9 +114,9 @@ def _give_on_fault(r: Routine, answer: Value) -> None:
 def _span() -> Routine:
     """Return the pointer to a stretch of global or shared memory of any length; null after a fault."""
     numbers = {"address": "i64", "bytes": "i64", "space": "i32", "lane": "i32", "line": "i32", "write": "i32"}
-    r = Routine("tw_span", "ptr", **_PARAMETERS, **numbers)
+    r = Routine("tw_span", "ptr", **POINTERS, **numbers)
     address, count = r["address"], r["bytes"]
-    found = r.variable("ptr", _NULL)
+    found = r.variable("ptr", NULL)
     extent, fault = r.variable("i64", 0), r.variable("i32", int(FaultKind.OUT_OF_BOUNDS))
     with r.when(r.equals(r["space"], Space.GLOBAL)):
         known = r.call("tw_find", "i1", r["ctx"], address, count, r["worker"])
@@ -142,7 +138,7 @@ def _span() -> Routine:
     with r.when(r.is_null(found.get())):
         size = r.cast("trunc", r.intrinsic("llvm.umin", count, r.const("i64", 0xFFFF_FFFF)), "i32")
         given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
-        found.put(r.call("tw_pass_or_fault", "ptr", *support_arguments(r), fault.get(), *given))
+        found.put(r.call("tw_pass_or_fault", "ptr", *r.pointers(), fault.get(), *given))
     r.give(found.get())
     return r
 
@@ -151,10 +147,10 @@ def _span() -> Routine:
 def _issue() -> Routine:
     """Issue a request for each lane of ``mask``, whose operands lie in ``columns``, lane behind lane."""
     numbers = {"kind": "i32", "group": "i32", "verb": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_bulk", "i32", **_PARAMETERS, columns="ptr", values="ptr", **numbers)
+    r = Routine("tw_bulk", "i32", **POINTERS, columns="ptr", values="ptr", **numbers)
     with r.each_lane(r["mask"]) as lane:
-        one = r.op("shl", r.const("i32", 1), lane)
-        flight = r.call("tw_flight", "ptr", *support_arguments(r), r["kind"], r["group"], one, r["line"])
+        one = r.op("shl", 1, lane)
+        flight = r.call("tw_flight", "ptr", *r.pointers(), r["kind"], r["group"], one, r["line"])
         r.give_if(r.is_null(flight), 1)
         data = r.at(flight, FLIGHT.DATA)
         with r.count(REQUEST.COLUMNS) as column:
@@ -172,14 +168,14 @@ def _issue() -> Routine:
         loads = r.equals(r["verb"], Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
             _give_on_fault(r, _perform_lane(r, r["kind"], flight, lane, 1))
-        _give_on_fault(r, r.call("tw_fly", "i32", *support_arguments(r), flight))
+        _give_on_fault(r, r.call("tw_fly", "i32", *r.pointers(), flight))
     r.give(0)
     return r
 
 
 def _checked(r: Routine) -> Value:
     """Whether the launch is a checked one."""
-    return r.differs(r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)
+    return r.differs(r.field(r["block"], BLOCK.CELLS, "ptr"), NULL)
 
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
@@ -187,8 +183,8 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
     half = BYTES // 2  # which is what its address has to be a multiple of
     address = request(r, data, REQUEST.GLOBAL)
     for i in range(2):
-        given = (r.const("i32", half), r.const("i32", Space.GENERIC), lane, r["line"], r.const("i32", 0))
-        part = r.call("tw_resolve", "ptr", *support_arguments(r), r.op("add", address, i * half), *given)
+        given = (half, Space.GENERIC, lane, r["line"], 0)
+        part = r.call("tw_resolve", "ptr", *r.pointers(), r.op("add", address, i * half), *given)
         r.give_if(r.is_null(part), 1)
         r.copy(r.at(data, REQUEST.MAP + i * half), part, half)
 
@@ -199,13 +195,12 @@ def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
     listed = request(r, data, REQUEST.BLOCKS)
     several = r.differs(listed, NONE)
     # Without a list the address itself names the block: one turn, in which it is left as it is.
-    left = r.variable("i64", r.select(several, r.op("and", listed, 0xFFFF), r.const("i64", 1)))
+    left = r.variable("i64", r.select(several, r.op("and", listed, 0xFFFF), 1))
     with r.loop() as loop:
         rest = left.get()
         loop.leave(r.equals(rest, 0))
         left.put(r.op("and", rest, r.op("sub", rest, 1)))
-        r.declare("llvm.cttz.i64", "i64", ["i64", "i1"])
-        rank = r.set("i64", f"call i64 @llvm.cttz.i64({rest}, i1 true)")
+        rank = r.find_lowest(rest, True)
         named = r.op("shl", r.op("add", rank, 1), RANK_SHIFT)
 
         def at(address: Value) -> Value:
@@ -226,24 +221,24 @@ def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: in
     with r.when(r.equals(kind, Flight.TENSOR)):
         loads = r.equals(verb, Verb.LOAD)
         with r.when(loads):
-            answer.put(r.call("tw_tensor_load", "i32", *support_arguments(r), data, lane, line, how))
+            answer.put(r.call("tw_tensor_load", "i32", *r.pointers(), data, lane, line, how))
         with r.otherwise():
-            answer.put(r.call("tw_tensor_store", "i32", *support_arguments(r), data, lane, line, write))
+            answer.put(r.call("tw_tensor_store", "i32", *r.pointers(), data, lane, line, write))
     with r.otherwise():
         with r.when(r.equals(verb, Verb.LOAD)):
-            answer.put(r.call("tw_bulk_load", "i32", *support_arguments(r), data, lane, line, how))
+            answer.put(r.call("tw_bulk_load", "i32", *r.pointers(), data, lane, line, how))
         with r.when(r.is_at_most(r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
-            answer.put(r.call("tw_bulk_store", "i32", *support_arguments(r), data, lane, line, write))
+            answer.put(r.call("tw_bulk_store", "i32", *r.pointers(), data, lane, line, write))
         with r.when(r.is_at_most(r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
-            answer.put(r.call("tw_bulk_send", "i32", *support_arguments(r), data, lane, line))
+            answer.put(r.call("tw_bulk_send", "i32", *r.pointers(), data, lane, line))
         with r.when(r.is_at_least(verb, Verb.WRITE)):
-            answer.put(r.call("tw_remote", "i32", *support_arguments(r), data, lane, line))
+            answer.put(r.call("tw_remote", "i32", *r.pointers(), data, lane, line))
     return answer.get()
 
 
 def _perform_flight() -> Routine:
     """Perform a flight of requests, for the lanes of ``mask``."""
-    r = Routine("tw_fly_bulk", "i32", **_PARAMETERS, flight="ptr", mask="i32")
+    r = Routine("tw_fly_bulk", "i32", **POINTERS, flight="ptr", mask="i32")
     kind = r.field(r["flight"], FLIGHT.KIND, "i32")
     with r.each_lane(r["mask"]) as lane:
         _give_on_fault(r, _perform_lane(r, kind, r["flight"], lane, 0))
@@ -260,7 +255,7 @@ def touch(r: Routine, address: Value, count: Value) -> None:
     """In a checked launch: check a copy's read of global memory. The routine has ``lane`` and ``line``."""
     with r.when(_checked(r)):
         space, flags = r.const("i32", Space.GLOBAL), r.const("i32", PROXY)
-        given = (r["lane"], address, count, space, r.const("i32", Action.LOAD), flags, r["line"], _NULL)
+        given = (r["lane"], address, count, space, Action.LOAD, flags, r["line"], NULL)
         r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *given)
 
 
@@ -271,8 +266,8 @@ def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Val
 
 
 def _part(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
-    given = (r.const("i32", int(space)), r["lane"], r["line"], r.const("i32", write))
-    found = r.call("tw_span", "ptr", *support_arguments(r), address, count, *given)
+    given = (int(space), r["lane"], r["line"], write)
+    found = r.call("tw_span", "ptr", *r.pointers(), address, count, *given)
     r.give_if(r.is_null(found), 1)
     return found
 
@@ -288,7 +283,7 @@ _ONE = {"data": "ptr", "lane": "i32", "line": "i32"}
 
 def _load() -> Routine:
     """Copy from global to shared memory, of one block or several; with ``spoil`` only overwrite the targets."""
-    r = Routine("tw_bulk_load", "i32", **_PARAMETERS, **_ONE, spoil="i32")
+    r = Routine("tw_bulk_load", "i32", **POINTERS, **_ONE, spoil="i32")
     count, source = _count(r), request(r, r["data"], REQUEST.GLOBAL)
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     _aligned(r, source, target)
@@ -317,10 +312,10 @@ def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
 
 def _store() -> Routine:
     """Copy from shared to global memory, or reduce into it; ``step`` is of ``StoreStep``."""
-    r = Routine("tw_bulk_store", "i32", **_PARAMETERS, **_ONE, step="i32")
+    r = Routine("tw_bulk_store", "i32", **POINTERS, **_ONE, step="i32")
     reduces = r.equals(request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
     with r.when(r.equals(r["step"], StoreStep.RELEASE)):
-        follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, _NULL, r["step"])
+        follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, NULL, r["step"])
         r.give(0)
     count, target, given, place = _from_shared(r, Space.GLOBAL)
     with r.when(r.equals(r["step"], StoreStep.CLAIM)):
@@ -333,7 +328,7 @@ def _store() -> Routine:
 
 def _send() -> Routine:
     """Copy from the block's own shared memory to another block's, or reduce into it."""
-    r = Routine("tw_bulk_send", "i32", **_PARAMETERS, **_ONE)
+    r = Routine("tw_bulk_send", "i32", **POINTERS, **_ONE)
     count, _, given, place = _from_shared(r, Space.SHARED)
     _put(r, place, given, count, Verb.SEND_REDUCE)
     complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
@@ -343,11 +338,11 @@ def _send() -> Routine:
 
 def _remote() -> Routine:
     """Store a thread's values in shared memory of a block of the cluster, or reduce them into it."""
-    r = Routine("tw_remote", "i32", **_PARAMETERS, **_ONE)
+    r = Routine("tw_remote", "i32", **POINTERS, **_ONE)
     target = request(r, r["data"], REQUEST.GLOBAL)
     count = request(r, r["data"], REQUEST.SIZE)
-    given = (r.cast("trunc", count, "i32"), r.const("i32", Space.SHARED), r["lane"], r["line"])
-    place = r.call("tw_resolve", "ptr", *support_arguments(r), target, *given, 1)
+    given = (r.cast("trunc", count, "i32"), Space.SHARED, r["lane"], r["line"])
+    place = r.call("tw_resolve", "ptr", *r.pointers(), target, *given, 1)
     r.give_if(r.is_null(place), 1)
     _put(r, place, r.at(r["data"], REQUEST.VALUES), count, Verb.CHANGE)
     complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
@@ -366,6 +361,4 @@ def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) ->
 
 def complete(r: Routine, barrier: Value, count: Value) -> None:
     """Report bytes that a copy wrote to an mbarrier."""
-    _give_on_fault(
-        r, r.call("tw_complete", "i32", *support_arguments(r), barrier, count, r["lane"], r["line"])
-    )
+    _give_on_fault(r, r.call("tw_complete", "i32", *r.pointers(), barrier, count, r["lane"], r["line"]))

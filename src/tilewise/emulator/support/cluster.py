@@ -19,11 +19,10 @@ from tilewise.emulator.layout import (
     Status,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import POINTERS, Routine
 
 __all__ = ["routines"]
 
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _WRONG = 2  # what arriving and waiting give after a fault
 
 
@@ -36,7 +35,7 @@ def _first(r: Routine) -> Value:
 
 
 def _count(r: Routine, mask: Value) -> Value:
-    return r.intrinsic("llvm.ctpop", mask)
+    return r.count_bits(mask)
 
 
 def _without(r: Routine, mask: Value, lanes: Value) -> Value:
@@ -50,17 +49,16 @@ def _change(r: Routine, pointer: Value, field: int, name: str, by: Value) -> Non
 def _refuse_if(r: Routine, lanes: Value, why: ClusterFault) -> None:
     """End with a fault of these lanes; does nothing if there are none."""
     with r.when(r.differs(lanes, 0)):
-        r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-        lane = r.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 true)")
+        lane = r.find_lowest(lanes, True)
         kind, zero = r.const("i32", FaultKind.BAD_CLUSTER_BARRIER), r.const("i32", 0)
-        given = (kind, r["line"], lane, r.const("i64", 0), r.const("i32", int(why)), zero, zero)
-        r.call("tw_fault_at", "void", *(r[name] for name in _PARAMETERS), *given, r.const("i64", 0))
+        given = (kind, r["line"], lane, r.const("i64", 0), int(why), zero, zero)
+        r.call("tw_fault_at", "void", *(r[name] for name in POINTERS), *given, r.const("i64", 0))
         r.give(_WRONG)
 
 
 def _arrive() -> Routine:
     """Arrive at the cluster's barrier with some lanes: 0, or 2 if one has arrived already."""
-    r = Routine("tw_cluster_arrive", "i32", **_PARAMETERS, mask="i32", line="i32")
+    r = Routine("tw_cluster_arrive", "i32", **POINTERS, mask="i32", line="i32")
     warp, mask = r["warp"], r["mask"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
     _refuse_if(r, r.op("and", r.op("or", came, passed), mask), ClusterFault.TWICE)
@@ -73,7 +71,7 @@ def _arrive() -> Routine:
 
 def _wait() -> Routine:
     """Wait at the cluster's barrier with some lanes: 0: all may go on, 1: some must wait, 2: one has not arrived."""
-    r = Routine("tw_cluster_wait", "i32", **_PARAMETERS, mask="i32", line="i32")
+    r = Routine("tw_cluster_wait", "i32", **POINTERS, mask="i32", line="i32")
     warp, mask = r["warp"], r["mask"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
     _refuse_if(r, _without(r, mask, r.op("or", came, passed)), ClusterFault.NOT_ARRIVED)
@@ -161,11 +159,10 @@ def _near() -> Routine:
     whole = "{ ptr, i64, i64 }"
     names = {"ctx": "ptr", "block": "ptr", "addresses": "ptr", "mask": "i32", "size": "i64", "space": "i32"}
     r = Routine("tw_near", whole, **names)
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = r.op("and", r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 false)"), 31)
+    lane = r.op("and", r.find_lowest(r["mask"]), 31)
     address = r.element(r["addresses"], lane, "i64")
     generic = r.equals(r["space"], Space.GENERIC)
-    window = r.select(generic, r.const("i64", GENERIC_SHARED), r.const("i64", 0))
+    window = r.select(generic, r.const("i64", GENERIC_SHARED), 0)
     away = r.op("sub", address, window)
     none = Value(whole, "zeroinitializer")
     own = r.equals(r["space"], Space.OWN)

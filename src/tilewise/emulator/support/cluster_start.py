@@ -27,7 +27,7 @@ def _choose_next() -> Routine:
     following, lowest = r.at(ctx, LAUNCH.NEXT), r.at(ctx, LAUNCH.LOWEST)
     with r.when(r.is_null(sequence)):
         number = r.atomic("add", following, one, "monotonic")
-        r.give(r.select(r.is_below(number, total), number, r.const("i64", -1)))
+        r.give(r.select(r.is_below(number, total), number, -1))
     with r.loop() as loop:
         ascending = r.differs(r.load_atomic(r.at(ctx, LAUNCH.BY_NUMBER), "i64", "monotonic"), 0)
         place = r.atomic("add", r.select(ascending, lowest, following), one, "monotonic")
@@ -105,8 +105,8 @@ def _init() -> Routine:
         index = r.narrow(number)
         r.put(warp, WARP.INDEX, index)
         room = r.op("sub", threads, r.op("shl", index, 5))
-        some = r.op("sub", r.op("shl", r.const("i32", 1), r.op("and", room, 31)), 1)
-        r.put(warp, WARP.LIVE, r.select(r.is_below(room, 32), some, r.const("i32", -1)))
+        some = r.op("sub", r.op("shl", 1, r.op("and", room, 31)), 1)
+        r.put(warp, WARP.LIVE, r.select(r.is_below(room, 32), some, -1))
         r.fill(r.field(warp, WARP.LOCAL, "ptr"), _POISON, local)
     r.call("tw_check_begin", "void", ctx, block)
     return r

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from tilewise.emulator.check_layout import Action
 from tilewise.emulator.layout import BLOCK, Space
-from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, Routine
 from tilewise.emulator.support.bulk_requests import refuse_if
-from tilewise.emulator.support.flights import support_arguments
 
 __all__ = ["MOST_BYTES", "STEP", "routines"]
 
 STEP = 8  # what a size is a multiple of
 MOST_BYTES = 1 << 24
 _BAD_SIZE = 20  # in tensor_map_layout.WRONG
-_NULL = Value("ptr", "null")
 
 
 def routines() -> list[Routine]:
@@ -34,7 +31,7 @@ def _fill() -> Routine:
     r = Routine("tw_fill", "i32", **pointers, mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
         address, count = (r.element(r[name], lane, "i64") for name in ("addresses", "sizes"))
-        answer = r.call("tw_fill_one", "i32", *support_arguments(r), address, count, lane, r["line"])
+        answer = r.call("tw_fill_one", "i32", *r.pointers(), address, count, lane, r["line"])
         r.give_if(r.differs(answer, 0), answer)
     r.give(0)
     return r
@@ -47,11 +44,11 @@ def _fill_one() -> Routine:
     wrong = r.op("or", odd, r.is_above(r["count"], MOST_BYTES))
     refuse_if(r, wrong, _BAD_SIZE, r["count"])
     shared = r.const("i32", Space.SHARED)
-    given = (r["address"], r["count"], shared, r["lane"], r["line"], r.const("i32", 1))
-    place = r.call("tw_span", "ptr", *support_arguments(r), *given)
+    given = (r["address"], r["count"], shared, r["lane"], r["line"], 1)
+    place = r.call("tw_span", "ptr", *r.pointers(), *given)
     r.give_if(r.is_null(place), 1)
-    with r.when(r.differs(r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)):  # a checked launch
-        store = (shared, r.const("i32", Action.STORE), r.const("i32", 0), r["line"], _NULL)
+    with r.when(r.differs(r.field(r["block"], BLOCK.CELLS, "ptr"), NULL)):  # a checked launch
+        store = (shared, Action.STORE, 0, r["line"], NULL)
         touched = (r["lane"], r["address"], r["count"], *store)
         r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *touched)
     r.fill(place, 0, r["count"])

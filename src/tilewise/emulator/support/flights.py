@@ -25,7 +25,7 @@ from tilewise.emulator.layout import (
     Status,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
 
 __all__ = ["CAPACITY", "queue_bytes", "routines"]
 
@@ -39,8 +39,6 @@ _PERFORMERS = {
     Flight.TENSOR: "tw_fly_bulk",
     Flight.REMOTE: "tw_fly_bulk",
 }
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
-_NULL = Value("ptr", "null")
 
 
 def queue_bytes(capacity: int) -> int:
@@ -63,17 +61,8 @@ def routines() -> list[Routine]:
     ]
 
 
-def support_arguments(r: Routine) -> tuple[Value, Value, Value, Value]:
-    """Return the four pointers that nearly every routine takes first."""
-    return r["ctx"], r["worker"], r["block"], r["warp"]
-
-
 def _queue(r: Routine) -> Value:
     return r.field(r["block"], BLOCK.FLIGHTS, "ptr")
-
-
-def _is_null(r: Routine, pointer: Value) -> Value:
-    return r.is_null(pointer)
 
 
 def _order_is(r: Routine, order: int) -> Value:
@@ -83,7 +72,7 @@ def _order_is(r: Routine, order: int) -> Value:
 # -- issuing ------------------------------------------------------------------------------------------
 def _flight() -> Routine:
     """Append a flight to the queue and return it, its data to be filled in; null after a fault."""
-    r = Routine("tw_flight", "ptr", **_PARAMETERS, kind="i32", group="i32", mask="i32", line="i32")
+    r = Routine("tw_flight", "ptr", **POINTERS, kind="i32", group="i32", mask="i32", line="i32")
     queue = _queue(r)
     found = r.variable("ptr", r.field(queue, QUEUE.FREE, "ptr"))
     with r.when(r.is_null(found.get())):
@@ -91,18 +80,18 @@ def _flight() -> Routine:
         with r.when(r.is_below(made, r.field(queue, QUEUE.CAPACITY, "i64"))):
             r.put(queue, QUEUE.MADE, r.op("add", made, 1))
             slot = r.item(r.at(queue, QUEUE.SLOTS), made, FLIGHT.SIZE)
-            r.put(slot, FLIGHT.NEXT, _NULL)
+            r.put(slot, FLIGHT.NEXT, NULL)
             found.put(slot)
         with r.otherwise():
             oldest = r.field(queue, QUEUE.FIRST, "ptr")
             failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], oldest, -1)
-            r.give_if(r.differs(failed, 0), _NULL)
+            r.give_if(r.differs(failed, 0), NULL)
             found.put(r.field(queue, QUEUE.FREE, "ptr"))
     slot = found.get()
     r.put(queue, QUEUE.FREE, r.field(slot, FLIGHT.NEXT, "ptr"))
     last = r.field(queue, QUEUE.LAST, "ptr")
     r.put(slot, FLIGHT.PREVIOUS, last)
-    r.put(slot, FLIGHT.NEXT, _NULL)
+    r.put(slot, FLIGHT.NEXT, NULL)
     with r.when(r.is_null(last)):
         r.put(queue, QUEUE.FIRST, slot)
     with r.otherwise():
@@ -126,12 +115,12 @@ def _flight() -> Routine:
 def _counters(r: Routine, warp: Value, group: Value) -> Value:
     """Return the pointer to the counts, by lane, of groups of a class committed so far."""
     bulk = r.equals(group, FlightClass.BULKS)
-    return r.at(warp, r.select(bulk, r.const("i64", WARP.BULKS), r.const("i64", WARP.COPIES)))
+    return r.at(warp, r.select(bulk, r.const("i64", WARP.BULKS), WARP.COPIES))
 
 
 def _issue() -> Routine:
     """Issue a flight whose data is filled in; in eager order complete it at once."""
-    r = Routine("tw_fly", "i32", **_PARAMETERS, flight="ptr")
+    r = Routine("tw_fly", "i32", **POINTERS, flight="ptr")
     with r.when(_order_is(r, _EAGER)):
         every = r.const("i32", -1)
         r.give(r.call("tw_perform", "i32", r["ctx"], r["worker"], r["flight"], every))
@@ -195,7 +184,7 @@ def _commit() -> Routine:
 
 def _await() -> Routine:
     """Complete all groups of some lanes but their last ``keep``; with -1, all."""
-    r = Routine("tw_await", "i32", **_PARAMETERS, mask="i32", group="i32", keep="i32")
+    r = Routine("tw_await", "i32", **POINTERS, mask="i32", group="i32", keep="i32")
     flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
     counters = _counters(r, r["warp"], r["group"])
     with r.loop() as loop:
@@ -211,7 +200,7 @@ def _await() -> Routine:
             after = r.op("sub", r.element(counters, lane, "i32"), own)  # groups closed since
             over = r.compare("icmp sgt", after, r["keep"])
             with r.when(over):
-                due.put(r.op("or", due.get(), r.op("shl", r.const("i32", 1), lane)))
+                due.put(r.op("or", due.get(), r.op("shl", 1, lane)))
         loop.again(r.equals(due.get(), 0))
         failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], this, due.get())
         r.give_if(r.differs(failed, 0), failed)
@@ -240,7 +229,7 @@ def _complete_one() -> Routine:
         flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
     failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], chosen.get(), -1)
     ok = r.equals(failed, 0)
-    r.give(r.select(ok, r.const("i32", 1), r.const("i32", 2)))
+    r.give(r.select(ok, 1, 2))
     return r
 
 
@@ -336,13 +325,13 @@ COPY_SOURCES, COPY_PLACES, COPY_READS, COPY_SIZE = 0, 256, 512, 640
 
 def _copy() -> Routine:
     """Perform a ``cp.async``: copy a few bytes of each lane from global to shared memory."""
-    r = Routine("tw_fly_copy", "i32", **_PARAMETERS, flight="ptr", mask="i32")
+    r = Routine("tw_fly_copy", "i32", **POINTERS, flight="ptr", mask="i32")
     data = r.at(r["flight"], FLIGHT.DATA)
     r.give(
         r.call(
             "tw_copy",
             "i32",
-            *support_arguments(r),
+            *r.pointers(),
             r.at(data, COPY_SOURCES),
             r.at(data, COPY_PLACES),
             r["mask"],
@@ -360,11 +349,11 @@ def _spoil() -> Routine:
     The hardware may write there at any time from now on, so nothing may count on what was there before.
     """
     names = {"places": "ptr", "mask": "i32", "size": "i32", "line": "i32"}
-    r = Routine("tw_spoil", "i32", **_PARAMETERS, **names)
+    r = Routine("tw_spoil", "i32", **POINTERS, **names)
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["places"], lane, "i64")
-        given = (r["size"], r.const("i32", Space.OWN), lane, r["line"], r.const("i32", 1))
-        place = r.call("tw_resolve", "ptr", *support_arguments(r), address, *given)
+        given = (r["size"], Space.OWN, lane, r["line"], 1)
+        place = r.call("tw_resolve", "ptr", *r.pointers(), address, *given)
         r.give_if(r.is_null(place), 1)
         r.fill(place, 0xFF, r.wide(r["size"]))
     r.give(0)
@@ -373,7 +362,7 @@ def _spoil() -> Routine:
 
 def _arrive() -> Routine:
     """Perform ``cp.async.mbarrier.arrive``: complete the lanes' earlier copies, then arrive."""
-    r = Routine("tw_fly_arrive", "i32", **_PARAMETERS, flight="ptr", mask="i32")
+    r = Routine("tw_fly_arrive", "i32", **POINTERS, flight="ptr", mask="i32")
     flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
     with r.loop() as loop:
         this = flight.get()
@@ -390,7 +379,7 @@ def _arrive() -> Routine:
     line = r.field(r["flight"], FLIGHT.LINE, "i32")
     # NOTE: it is not the warp that arrives now. What it waits for itself it waits for still.
     awaiting = r.field(r["warp"], WARP.AWAITING, "i32")
-    failed = r.call("tw_arrive", "i32", *support_arguments(r), data, r["mask"], line)
+    failed = r.call("tw_arrive", "i32", *r.pointers(), data, r["mask"], line)
     r.put(r["warp"], WARP.AWAITING, awaiting)
     r.give(failed)
     return r

@@ -10,14 +10,13 @@ from __future__ import annotations
 from tilewise.emulator.check_layout import LANE_BITS, FindingKind
 from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, FaultKind, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import MutableValue, Routine
+from tilewise.emulator.llvm.routine import NULL, MutableValue, Routine
 
 __all__ = ["ZERO_BYTES", "routines"]
 
 ZERO_BYTES = 64  # that a read may find
 _GIVEN_OUT = 512  # bytes of which memory that a GPU gives out is a multiple
 _MULTIPROCESSOR = 228 << 10  # bytes of shared memory of a multiprocessor
-_NULL = Value("ptr", "null")
 _PARAMETERS = ("ctx", "worker", "block", "warp")
 _ACCESS = {"address": "i64", "size": "i32", "space": "i32", "write": "i32", "extent": "i64"}
 _FAULT = {"kind": "i32", "line": "i32", "lane": "i32", **_ACCESS}
@@ -30,7 +29,7 @@ def routines() -> list[Routine]:
 def _pass_or_fault() -> Routine:
     """Return the memory that a lenient launch gives an access out of bounds; else record a fault and return null."""
     r = Routine("tw_pass_or_fault", "ptr", **dict.fromkeys(_PARAMETERS, "ptr"), **_FAULT)
-    place = r.variable("ptr", _NULL)
+    place = r.variable("ptr", NULL)
     with r.when(r.differs(r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
         exited = r.equals(r["kind"], FaultKind.BLOCK_EXITED)
         with r.when(exited):
@@ -44,7 +43,7 @@ def _pass_or_fault() -> Routine:
                 _record_finding(r, exited)
             r.give(place.get())
     r.call("tw_fault_at", "void", *(r[name] for name in (*_PARAMETERS, *_FAULT)))
-    r.give(_NULL)
+    r.give(NULL)
     return r
 
 
@@ -84,8 +83,6 @@ def _record_finding(r: Routine, exited: Value) -> None:
     """Record a tolerated fault as a finding of the checked launch."""
     serial = r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
     who, zero = r.op("or", r.op("shl", serial, LANE_BITS), r["lane"]), r.const("i32", 0)
-    kind = r.select(
-        exited, r.const("i32", FindingKind.BLOCK_EXITED), r.const("i32", FindingKind.OUT_OF_BOUNDS)
-    )
+    kind = r.select(exited, FindingKind.BLOCK_EXITED, FindingKind.OUT_OF_BOUNDS)
     found = (kind, r["space"], r["line"], zero, r["address"], who, zero, r["size"], r["write"])
     r.call("tw_check_finding", "void", r["ctx"], *found)

@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager
 
 from tilewise.emulator.layout import BLOCK, WARP, FaultKind, Mbarrier, MbarrierFault, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import MutableValue, Routine
-from tilewise.emulator.support.flights import support_arguments
+from tilewise.emulator.llvm.routine import POINTERS, MutableValue, Routine
 
 __all__ = ["COUNT_BITS", "describe", "routines"]
 
@@ -22,7 +21,6 @@ COUNT_BITS = 20
 _MOST = (1 << COUNT_BITS) - 1
 _MOST_V1 = (1 << 9) - 1  # arrivals
 _EXPECTED, _BYTES, _PHASE, _LAYOUT = 20, 40, 61, 62
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _ARRIVING = (Mbarrier.ARRIVE, Mbarrier.DROP, Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE)
 
 
@@ -66,7 +64,7 @@ class _State:
     def most(self) -> Value:
         """The most arrivals that may be pending."""
         first = self.r.equals(self.layout, 1)
-        return self.r.select(first, self.r.const("i64", _MOST), self.r.const("i64", _MOST_V1))
+        return self.r.select(first, self.r.const("i64", _MOST), _MOST_V1)
 
     def settle(self) -> None:
         """Begin the next phase if no arrivals and no bytes are pending; write the state to memory."""
@@ -125,11 +123,9 @@ def _change() -> Routine:
         r.give(zero)
     wanted = r.variable("i64", r["bytes"])
     with _is_operation(r, Mbarrier.COMPLETE):
-        wanted.put(r.op("sub", r.const("i64", 0), r["bytes"]))
+        wanted.put(r.op("sub", 0, r["bytes"]))
     _expect(r, state, wanted)
-    arrives = r.op(
-        "and", r.op("lshr", r.const("i32", sum(1 << item for item in _ARRIVING)), r["operation"]), 1
-    )
+    arrives = r.op("and", r.op("lshr", sum(1 << item for item in _ARRIVING), r["operation"]), 1)
     with r.when(r.differs(arrives, 0)):
         _arrive_count(r, state, value)
     state.settle()
@@ -173,12 +169,12 @@ def _each_lane() -> Routine:
     """Perform an operation for each lane of a warp, one after the other: 0, or 1 after a fault."""
     names = {"places": "ptr", "values": "ptr", "bytes": "ptr", "results": "ptr"}
     kinds = {"operation": "i32", "space": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_mbarrier", "i32", **_PARAMETERS, **names, **kinds)
+    r = Routine("tw_mbarrier", "i32", **POINTERS, **names, **kinds)
     missed = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["places"], lane, "i64")
-        given = (r.const("i32", 8), r["space"], lane, r["line"], r.const("i32", 1))
-        place = r.call("tw_resolve", "ptr", *support_arguments(r), address, *given)
+        given = (8, r["space"], lane, r["line"], 1)
+        place = r.call("tw_resolve", "ptr", *r.pointers(), address, *given)
         r.give_if(r.is_null(place), 1)
         value = r.element(r["values"], lane, "i64")
         count = r.element(r["bytes"], lane, "i64")
@@ -188,7 +184,7 @@ def _each_lane() -> Routine:
             _fault(r, lane, address, wrong)
         tests = r.is_at_most(r.op("sub", r["operation"], Mbarrier.TEST_STATE), 1)
         with r.when(r.both(tests, r.equals(r.field(result, 0, "i64"), 0))):
-            missed.put(r.op("or", missed.get(), r.op("shl", r.const("i32", 1), lane)))
+            missed.put(r.op("or", missed.get(), r.op("shl", 1, lane)))
             _note(r, place, address)
     r.put(r["warp"], WARP.AWAITING, missed.get())
     r.give(0)
@@ -207,13 +203,13 @@ def _fault(r: Routine, lane: Value, address: Value, wrong: Value) -> None:
     kind, space = r.const("i32", FaultKind.BAD_MBARRIER), r.const("i32", Space.SHARED)
     zero, none = r.const("i32", 0), r.const("i64", 0)
     given = (kind, r["line"], lane, address, wrong, space, zero, none)
-    r.call("tw_fault_at", "void", *support_arguments(r), *given)
+    r.call("tw_fault_at", "void", *r.pointers(), *given)
     r.give(1)
 
 
 def _arrive() -> Routine:
     """Arrive once for each lane, at the lane's own mbarrier."""
-    r = Routine("tw_arrive", "i32", **_PARAMETERS, places="ptr", mask="i32", line="i32")
+    r = Routine("tw_arrive", "i32", **POINTERS, places="ptr", mask="i32", line="i32")
     ones, none = r.alloca("[32 x i64]", 64), r.alloca("[32 x i64]", 64)
     results = r.reserve("[32 x i64]", 64)
     with r.count(32) as lane:
@@ -221,15 +217,15 @@ def _arrive() -> Routine:
     r.fill(Value("ptr", none), 0, 256)
     kind, space = r.const("i32", Mbarrier.ARRIVE), r.const("i32", Space.SHARED)
     given = (Value("ptr", ones), Value("ptr", none), results, kind, space, r["mask"], r["line"])
-    r.give(r.call("tw_mbarrier", "i32", *support_arguments(r), r["places"], *given))
+    r.give(r.call("tw_mbarrier", "i32", *r.pointers(), r["places"], *given))
     return r
 
 
 def _complete() -> Routine:
     """Subtract bytes that a copy wrote from those that an mbarrier in the cluster's shared memory waits for."""
-    r = Routine("tw_complete", "i32", **_PARAMETERS, address="i64", bytes="i64", lane="i32", line="i32")
-    given = (r.const("i32", 8), r.const("i32", Space.SHARED), r["lane"], r["line"], r.const("i32", 1))
-    place = r.call("tw_resolve", "ptr", *support_arguments(r), r["address"], *given)
+    r = Routine("tw_complete", "i32", **POINTERS, address="i64", bytes="i64", lane="i32", line="i32")
+    given = (8, Space.SHARED, r["lane"], r["line"], 1)
+    place = r.call("tw_resolve", "ptr", *r.pointers(), r["address"], *given)
     r.give_if(r.is_null(place), 1)
     result = r.reserve("i64", 8)
     kind, none = r.const("i32", Mbarrier.COMPLETE), r.const("i64", 0)

@@ -137,4 +137,4 @@ def _combined(r: Routine, operation: str, type_: str, old: Value, operand: Value
     else:
         total = r.op("fadd", a, b)
     none = r.compare("fcmp uno", total, total)
-    return r.select(none, r.const("i32", FORMATS["f32"].nan), r.cast("bitcast", total, "i32"))
+    return r.select(none, FORMATS["f32"].nan, r.cast("bitcast", total, "i32"))

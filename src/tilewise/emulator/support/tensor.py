@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from tilewise.emulator.check_layout import StoreStep
 from tilewise.emulator.layout import RANK_SHIFT, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
 from tilewise.emulator.numerics.rounding import FORMATS, narrow
 from tilewise.emulator.support.bulk_requests import (
     REQUEST,
@@ -28,15 +28,12 @@ from tilewise.emulator.support.bulk_requests import (
     request,
     touch,
 )
-from tilewise.emulator.support.flights import support_arguments
 from tilewise.emulator.support.tensor_map_layout import AXES
 from tilewise.emulator.support.tensor_plan import LONGEST, PLAN
 
 __all__ = ["routines"]
 
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _ONE = {"lane": "i32", "line": "i32"}
-_NULL = Value("ptr", "null")
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _NAN = 0x7FF7
 _CHUNK, _LINE = 16, 128  # bytes that stay together in a swizzle; bytes of a line of it
@@ -49,14 +46,14 @@ def routines() -> list[Routine]:
 def _plan(r: Routine) -> Value:
     """Make the copy's plan; leave the routine after a fault."""
     plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
-    failed = r.call("tw_tensor_plan", "i32", *support_arguments(r), r["data"], plan, r["lane"], r["line"])
+    failed = r.call("tw_tensor_plan", "i32", *r.pointers(), r["data"], plan, r["lane"], r["line"])
     r.give_if(r.differs(failed, 0), failed)
     return plan
 
 
 def _span(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
-    given = (r.const("i32", int(space)), r["lane"], r["line"], r.const("i32", write))
-    found = r.call("tw_span", "ptr", *support_arguments(r), address, count, *given)
+    given = (int(space), r["lane"], r["line"], write)
+    found = r.call("tw_span", "ptr", *r.pointers(), address, count, *given)
     r.give_if(r.is_null(found), 1)
     return found
 
@@ -67,7 +64,7 @@ def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
     refuse_if(r, crooked, 17, address)
     place = _span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
     offset = r.op("and", address, _OFFSETS)
-    base = r.set("ptr", f"getelementptr i8, {place}, {r.op('sub', r.const('i64', 0), offset)}")
+    base = r.set("ptr", f"getelementptr i8, {place}, {r.op('sub', 0, offset)}")
     r.put(plan, PLAN.BASE, base)
     r.put(plan, PLAN.AT, offset)
 
@@ -75,13 +72,13 @@ def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
 # -- the two directions ---------------------------------------------------------------------------------
 def _load() -> Routine:
     """Load a box or pixels; with ``spoil`` read nothing and overwrite the targets."""
-    r = Routine("tw_tensor_load", "i32", **_PARAMETERS, data="ptr", **_ONE, spoil="i32")
+    r = Routine("tw_tensor_load", "i32", **POINTERS, data="ptr", **_ONE, spoil="i32")
     plan = _plan(r)
     r.put(plan, PLAN.SPOIL, r["spoil"])
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     with each_block(r, r["data"]) as at:
         _aim(r, plan, at(target), 1)
-        failed = r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, r["lane"], r["line"], Verb.LOAD)
+        failed = r.call("tw_tensor_rows", "i32", *r.pointers(), plan, r["lane"], r["line"], Verb.LOAD)
         r.give_if(r.differs(failed, 0), failed)
         with r.when(r.equals(r["spoil"], 0)):
             complete(r, at(barrier), r.field(plan, PLAN.TOTAL, "i64"))
@@ -91,7 +88,7 @@ def _load() -> Routine:
 
 def _store() -> Routine:
     """Store or reduce a box or pixels; ``step`` of ``StoreStep`` says what happens to the rows in global memory."""
-    r = Routine("tw_tensor_store", "i32", **_PARAMETERS, data="ptr", **_ONE, step="i32")
+    r = Routine("tw_tensor_store", "i32", **POINTERS, data="ptr", **_ONE, step="i32")
     plan = _plan(r)
     r.put(plan, PLAN.STORE_STEP, r["step"])
     verb = r.cast("trunc", request(r, r["data"], REQUEST.VERB), "i32")
@@ -106,14 +103,14 @@ def _store() -> Routine:
         refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, r["data"], REQUEST.GLOBAL))
     with r.when(r.differs(r["step"], StoreStep.RELEASE)):
         _aim(r, plan, request(r, r["data"], REQUEST.SHARED), 0)
-    r.give(r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, r["lane"], r["line"], verb))
+    r.give(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, r["lane"], r["line"], verb))
     return r
 
 
 # -- row after row --------------------------------------------------------------------------------------
 def _rows() -> Routine:
     """Process each row of a box, or of the pixels of images."""
-    r = Routine("tw_tensor_rows", "i32", **_PARAMETERS, plan="ptr", **_ONE, verb="i32")
+    r = Routine("tw_tensor_rows", "i32", **POINTERS, plan="ptr", **_ONE, verb="i32")
     plan = r["plan"]
     r.put(plan, PLAN.FIRST, r.const("i64", 0))
     r.put(plan, PLAN.LIMIT, r.const("i64", 0))
@@ -190,12 +187,12 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
     given = (plan, offset, place, low, high, r["lane"], r["line"])
     answer = r.variable("i32", 0)
     with r.when(r.equals(r["verb"], Verb.LOAD)):
-        answer.put(r.call("tw_tensor_fetch", "i32", *support_arguments(r), *given))
+        answer.put(r.call("tw_tensor_fetch", "i32", *r.pointers(), *given))
     with r.otherwise():
         with r.when(r.equals(r["verb"], Verb.LOOK)):
             r.call("tw_watch_row", "void", *given[:5])
         with r.otherwise():
-            answer.put(r.call("tw_tensor_gather", "i32", *support_arguments(r), *given, r["verb"]))
+            answer.put(r.call("tw_tensor_gather", "i32", *r.pointers(), *given, r["verb"]))
     with r.when(r.differs(answer.get(), 0)):
         r.give(answer.get())
 
@@ -221,7 +218,7 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
 # -- loads ----------------------------------------------------------------------------------------------
 def _fetch() -> Routine:
     """Copy a row from global memory to shared memory."""
-    r = Routine("tw_tensor_fetch", "i32", **_PARAMETERS, **_ROW)
+    r = Routine("tw_tensor_fetch", "i32", **POINTERS, **_ROW)
     plan = r["plan"]
     row, unit = r.field(plan, PLAN.ROW, "i64"), r.field(plan, PLAN.UNIT, "i64")
     whole = r.both(
@@ -230,7 +227,7 @@ def _fetch() -> Routine:
         r.equals(r.field(plan, PLAN.ODD, "i32"), 0),
         r.equals(r.field(plan, PLAN.SPOIL, "i32"), 0),
     )
-    source = r.variable("ptr", _NULL)
+    source = r.variable("ptr", NULL)
     with r.when(whole):
         source.put(_reach(r, r["place"], row, 0))
     with r.otherwise():
@@ -314,7 +311,7 @@ def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
 # -- stores ---------------------------------------------------------------------------------------------
 def _gather() -> Routine:
     """Copy a row from shared memory to global memory, or reduce it; at other steps of a store, check its target."""
-    r = Routine("tw_tensor_gather", "i32", **_PARAMETERS, **_ROW, verb="i32")
+    r = Routine("tw_tensor_gather", "i32", **POINTERS, **_ROW, verb="i32")
     plan = r["plan"]
     with r.when(r.is_at_least(r["low"], r["high"])):
         r.give(0)

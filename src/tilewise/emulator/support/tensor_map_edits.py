@@ -5,15 +5,12 @@ from __future__ import annotations
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import POINTERS, Routine
 from tilewise.emulator.support.bulk_requests import refuse_if
-from tilewise.emulator.support.flights import support_arguments
 from tilewise.emulator.support.tensor_map_layout import BYTES, MAGIC, MAP
 
 __all__ = ["routines"]
 
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
-_NULL = Value("ptr", "null")
 _HALF = BYTES // 2  # what the address of a map has to be a multiple of
 _FOREIGN = 1  # in tensor_map.WRONG
 
@@ -26,8 +23,8 @@ def _whole(r: Routine, address: Value, space: Value, write: int) -> Value:
     """Return the pointer to a map; leave the routine after a fault."""
     found = []
     for i in range(2):
-        given = (r.const("i32", _HALF), space, r["lane"], r["line"], r.const("i32", write))
-        part = r.call("tw_resolve", "ptr", *support_arguments(r), r.op("add", address, i * _HALF), *given)
+        given = (_HALF, space, r["lane"], r["line"], write)
+        part = r.call("tw_resolve", "ptr", *r.pointers(), r.op("add", address, i * _HALF), *given)
         r.give_if(r.is_null(part), 1)
         found.append(part)
     return found[0]
@@ -36,7 +33,7 @@ def _whole(r: Routine, address: Value, space: Value, write: int) -> Value:
 def _one() -> Routine:
     """Set the field of ``bytes`` bytes at offset ``field`` of the map at an address."""
     names = {"address": "i64", "space": "i32", "field": "i64", "bytes": "i64", "value": "i64"}
-    r = Routine("tw_map_set", "i32", **_PARAMETERS, **names, lane="i32", line="i32")
+    r = Routine("tw_map_set", "i32", **POINTERS, **names, lane="i32", line="i32")
     place = _whole(r, r["address"], r["space"], 1)
     some = r.variable("i64", 0)
     for offset in range(0, BYTES, 8):
@@ -58,11 +55,11 @@ def _one() -> Routine:
 def _replace() -> Routine:
     """Set a field of the map at each lane's address."""
     names = {"addresses": "ptr", "values": "ptr", "space": "i32", "field": "i64", "bytes": "i64"}
-    r = Routine("tw_map_replace", "i32", **_PARAMETERS, **names, mask="i32", line="i32")
+    r = Routine("tw_map_replace", "i32", **POINTERS, **names, mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
         address, value = (r.element(r[name], lane, "i64") for name in ("addresses", "values"))
         given = (address, r["space"], r["field"], r["bytes"], value, lane, r["line"])
-        failed = r.call("tw_map_set", "i32", *support_arguments(r), *given)
+        failed = r.call("tw_map_set", "i32", *r.pointers(), *given)
         r.give_if(r.differs(failed, 0), failed)
     r.give(0)
     return r
@@ -71,7 +68,7 @@ def _replace() -> Routine:
 def _copy() -> Routine:
     """Copy a map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
     numbers = {"target": "i64", "source": "i64", "lane": "i32", "line": "i32"}
-    r = Routine("tw_map_copy", "i32", **_PARAMETERS, **numbers)
+    r = Routine("tw_map_copy", "i32", **POINTERS, **numbers)
     given = _whole(r, r["source"], r.const("i32", Space.OWN), 0)
     place = _whole(r, r["target"], r.const("i32", Space.GLOBAL), 1)
     r.copy(place, given, BYTES)

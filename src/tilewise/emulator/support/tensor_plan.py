@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import POINTERS, Routine
 from tilewise.emulator.support.bulk_requests import REQUEST, refuse_if, request
 from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
 
 __all__ = ["LONGEST", "PLAN", "routines"]
 
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 LONGEST = 256 * 32  # bytes of a row
 _TF32 = 11  # and one more: the element types that are rounded when they are loaded
 _FLOATS = 6  # the first of the element types that have NaN
@@ -39,7 +38,7 @@ def routines() -> list[Routine]:
 
 
 def _plan() -> Routine:
-    r = Routine("tw_tensor_plan", "i32", **_PARAMETERS, data="ptr", plan="ptr", lane="i32", line="i32")
+    r = Routine("tw_tensor_plan", "i32", **POINTERS, data="ptr", plan="ptr", lane="i32", line="i32")
     plan, tensor = r["plan"], r.at(r["data"], REQUEST.MAP)
     r.fill(plan, 0, PLAN.BYTES)
     named = request(r, r["data"], REQUEST.GLOBAL)
@@ -77,7 +76,7 @@ class _Plan:
     def _check_kind(self) -> None:
         r = self.r
         asked = request(r, r["data"], REQUEST.IM2COL)
-        least = r.select(r.op("or", self.interleaved, self.im2col), r.const("i64", 3), r.const("i64", 1))
+        least = r.select(r.op("or", self.interleaved, self.im2col), r.const("i64", 3), 1)
         self.refuse(r.is_above(self.rank, AXES), 11)
         self.refuse(r.is_below(self.rank, least), 11)
         self.refuse(r.differs(self.rank, request(r, r["data"], REQUEST.SIZE)), 2)
@@ -99,8 +98,8 @@ class _Plan:
     def _element(self) -> None:
         r = self.r
         packed = sum((size.bit_length() - 1) << (2 * number) for number, size in enumerate(ELEMENT_SIZES))
-        power = r.op("and", r.op("lshr", r.const("i64", packed), r.op("mul", self.element, 2)), 3)
-        self.size = r.op("shl", r.const("i64", 1), power)
+        power = r.op("and", r.op("lshr", packed, r.op("mul", self.element, 2)), 3)
+        self.size = r.op("shl", 1, power)
         self.unit = r.select(self.interleaved, r.op("shl", self.interleave, 4), self.size)
         self.grain = r.op("shl", r.intrinsic("llvm.umax", self.interleave, r.const("i64", 1)), 4)
         address = r.field(self.tensor, MAP.ADDRESS, "i64")
@@ -159,16 +158,16 @@ class _Plan:
         self.refuse(r.is_above(r.op("sub", length, 1), LIMITS["box"] - 1), 7)
         plain = r.negation(self.interleaved)
         with r.when(self.im2col):
-            r.put(plan, PLAN.COUNT, r.select(plain, length, r.const("i64", 1)))
+            r.put(plan, PLAN.COUNT, r.select(plain, length, 1))
         whole = r.op("mul", length, self.size)
         self.refuse(r.differs(r.op("and", whole, 15), 0), 8)
         row = r.op("mul", r.field(plan, PLAN.COUNT, "i64"), self.unit)
-        span = r.op("shl", r.const("i64", 16), self.swizzle)
+        span = r.op("shl", 16, self.swizzle)
         turned = r.differs(self.swizzle, 0)
         self.refuse(r.both(plain, turned, r.is_above(row, span)), 8)
         r.put(plan, PLAN.ROW, row)
         r.put(plan, PLAN.PITCH, r.select(r.both(plain, turned), span, row))
-        r.put(plan, PLAN.SWIZZLE, r.op("sub", r.op("shl", r.const("i64", 1), self.swizzle), 1))
+        r.put(plan, PLAN.SWIZZLE, r.op("sub", r.op("shl", 1, self.swizzle), 1))
         step = r.differs(r.field(plan, PLAN.STEP, "i64"), 1)
         first = r.op("mul", r.field(plan, PLAN.START, "i64"), self.size)
         self.refuse(r.both(plain, r.differs(r.op("and", first, 15), 0)), 12)
@@ -186,7 +185,7 @@ class _Plan:
             self.refuse(r.is_above(r.op("sub", pixels, 1), LIMITS["pixels"] - 1), 7)
             r.put(plan, PLAN.PIXELS, pixels)
             spatial = r.op("sub", self.rank, 2)
-            first = r.select(self.interleaved, r.const("i64", 0), r.const("i64", 1))
+            first = r.select(self.interleaved, r.const("i64", 0), 1)
             with r.count(spatial) as i:
                 self._corner(i, r.op("mul", r.op("add", first, i), 8))
             last = r.op("mul", r.op("sub", self.rank, 1), 8)
@@ -209,7 +208,7 @@ class _Plan:
         offset = r.field(r.at(r["data"], r.op("mul", i, 8)), REQUEST.OFFSETS, "i64")
         offset = r.op("and", offset, 0xFFFF)
         # 16 bits for one axis, 8 for each of two, 5 for each of three.
-        bits = r.op("udiv", r.const("i64", 16), r.op("sub", self.rank, 2))
+        bits = r.op("udiv", 16, r.op("sub", self.rank, 2))
         self.refuse(r.differs(r.op("lshr", offset, bits), 0), 14)
         for place, value in (
             (PLAN.LOWER, lower),
@@ -229,11 +228,7 @@ class _Plan:
                 rows.put(r.op("mul", rows.get(), r.field(plan, PLAN.COUNT + 8 * axis, "i64")))
         count, row = rows.get(), r.field(plan, PLAN.ROW, "i64")
         extent = r.op("mul", count, r.field(plan, PLAN.PITCH, "i64"))
-        line = r.select(
-            r.both(self.interleaved, r.differs(self.swizzle, 0)),
-            r.const("i64", 127),
-            r.const("i64", 0),
-        )
+        line = r.select(r.both(self.interleaved, r.differs(self.swizzle, 0)), r.const("i64", 127), 0)
         extent = r.op("and", r.op("add", extent, line), r.op("xor", line, -1))
         r.put(plan, PLAN.EXTENT, extent)
         r.put(plan, PLAN.TOTAL, r.op("mul", count, row))

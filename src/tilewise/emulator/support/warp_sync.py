@@ -27,8 +27,8 @@ def _meet() -> Routine:
     with r.count(32) as lane:
         named = r.element(r.at(warp, WARP.NAMED), lane, "i32")
         waits = r.differs(r.op("and", named, missed), 0)
-        bit = r.op("shl", r.const("i32", 1), r.narrow(lane))
-        stay.put(r.op("or", stay.get(), r.select(waits, bit, r.const("i32", 0))))
+        bit = r.op("shl", 1, r.narrow(lane))
+        stay.put(r.op("or", stay.get(), r.select(waits, bit, 0)))
     left = r.op("and", here, stay.get())
     r.put(warp, WARP.MEETING, left)
     blocked = r.remove(r.remove(left, everyone), r.field(warp, WARP.BLOCKED, "i32"))

@@ -42,9 +42,9 @@ class Matrix:
         self.start, self.leading, self.stride = (self._bytes(low) for low in (0, 16, 32))
         mode = self._field(62, 3)
         plain = r.equals(mode, 0)
-        span = r.select(plain, r.const("i32", _ROW_BYTES), r.op("lshr", r.const("i32", 256), mode))
+        span = r.select(plain, _ROW_BYTES, r.op("lshr", 256, mode))
         self.chunks = r.op("sub", r.op("lshr", span, 4), 1)  # less one; a mask
-        self.wide = r.select(plain, r.const("i32", 0), r.op("sub", r.const("i32", 4), mode))
+        self.wide = r.select(plain, 0, r.op("sub", 4, mode))
         self.plain = plain
         self.phase = _spread(r, self._field(49, 7))
         self.mask = _spread(r, self.chunks)

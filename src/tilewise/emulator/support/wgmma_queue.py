@@ -268,7 +268,7 @@ def _invoke(
 ) -> None:
     """Call a function of a product; return if it failed: it has recorded the fault."""
     away = r.field(info, INFO.AWAY, "i64", 8)
-    base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, r.const("i64", 0)))
+    base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, 0))
     given = [r["ctx"], r["worker"], r["block"], warp, record, count, panel, base]
     listed = ", ".join(map(str, given))
     answer = r.set("i32", f"call i32 {r.field(info, function, 'ptr', 8).ref}({listed})")
@@ -335,7 +335,7 @@ def _compact(r: Routine, state: Value) -> None:
         r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
     with r.otherwise():
         records = r.field(state, PRODUCTS.RECORDS, "ptr", 8)
-        there = r.op("sub", r.const("i32", CAPACITY), kept)
+        there = r.op("sub", CAPACITY, kept)
         r.move(records, r.item(records, kept, RECORD.SIZE), r.op("mul", r.wide(there), RECORD.SIZE))
         for name in (PRODUCTS.FIRST, PRODUCTS.END, PRODUCTS.KEPT):
             r.put(state, name, r.op("sub", r.field(state, name, "i32", 4), kept), 4)
@@ -343,7 +343,7 @@ def _compact(r: Routine, state: Value) -> None:
 
 def _perform_own(r: Routine, target: Value) -> None:
     index = r.field(r["warp"], WARP.INDEX, "i32", 4)
-    own = r.op("shl", r.const("i32", 1), r.op("and", index, _WARPS - 1))
+    own = r.op("shl", 1, r.op("and", index, _WARPS - 1))
     _perform(r, own, target)
 
 
