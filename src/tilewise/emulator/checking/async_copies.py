@@ -44,7 +44,7 @@ def _copy() -> Routine:
     r.give_if(r.is_null(copy))
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["addresses"], lane, "i64")
-        r.put(address_slot(r, copy, lane), 0, r.cast("trunc", address, "i32"))
+        r.put(address_slot(r, copy, lane), 0, r.narrow(address))
         marked = (space, address, r.wide(r["size"]), Mark.SET, zero, zero)
         r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
     return r

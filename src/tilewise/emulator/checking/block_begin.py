@@ -48,7 +48,7 @@ def _begin_block() -> Routine:
         number = r.op("add", r.op("mul", number, r.field(r["ctx"], size, "i64")), here)
     number = r.op("add", r.op("mul", number, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), r.wide(rank))
     first = r.op("mul", number, r.field(r["ctx"], LAUNCH.WARPS, "i64"))
-    r.put(r["block"], BLOCK.SERIAL, r.cast("trunc", first, "i32"))
+    r.put(r["block"], BLOCK.SERIAL, r.narrow(first))
     r.put(r["block"], BLOCK.USED, 0)
     with r.when(r.equals(rank, 0)):
         _begin_cluster(r, first)

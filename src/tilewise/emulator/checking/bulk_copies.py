@@ -60,13 +60,12 @@ def _issue() -> Routine:
     names = {"worker": "ptr", "kind": "i32", "data": "ptr", "lane": "i32", "line": "i32"}
     r = Routine("tw_check_bulk", "i32", **WARP_PARAMETERS, **names)
     data = r["data"]
-    verb = r.cast("trunc", r.field(data, REQUEST.VERB, "i64"), "i32")
+    verb = r.narrow(r.field(data, REQUEST.VERB, "i64"))
     count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
     with r.when(r.equals(r["kind"], Flight.TENSOR)):
         plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
         given = (r["ctx"], r["worker"], r["block"], r["warp"], data, plan, r["lane"], r["line"])
-        failed = r.call("tw_tensor_plan", "i32", *given)
-        r.give_if(r.differs(failed, 0), failed)
+        r.give_unless_zero(r.call("tw_tensor_plan", "i32", *given))
         count.put(r.field(plan, PLAN.EXTENT, "i64"))
     # NOTE: a size may be anything. What is larger than shared memory is a fault, once the copy itself is issued.
     count.put(r.intrinsic("llvm.umin", count.get(), r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")))
@@ -160,11 +159,11 @@ _LANE_AND_LINE = {"lane": "i32", "line": "i32"}
 
 def _new_record(r: Routine, way: CopySide) -> Value:
     bit = r.op("shl", 1, r["lane"])
-    size = r.cast("trunc", r["bytes"], "i32")
+    size = r.narrow(r["bytes"])
     numbers = (bit, size, BULKS, int(way), r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     r.give_if(r.is_null(copy))
-    r.put(address_slot(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
+    r.put(address_slot(r, copy, r["lane"]), 0, r.narrow(r["address"]))
     with r.when(r.differs(r["barrier"], 0)):
         bulk = r.const("i32", 1) if way == CopySide.FROM_SHARED else r["bulk"]
         r.call("tw_check_tells", "void", *warp_pointers(r), r["barrier"], bulk, r["lane"], r["line"])
@@ -216,8 +215,7 @@ def _check_mbarrier() -> Routine:
     r.call("tw_check_touch", "void", *warp_pointers(r), *given)
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     known = r.call("tw_check_where", "i1", r["ctx"], r["block"], space, r["address"], place)
-    with r.unless(r.both(known, r.differs(r["bulk"], 0))):
-        r.give()
+    r.give_if(r.negation(r.both(known, r.differs(r["bulk"], 0))))
     row = r.op("and", r.op("sub", r["address"], r.field(place, SHADOW.FIRST, "i64")), -4)
     first, stride = r.at(r.field(place, SHADOW.CELLS, "ptr"), row), r.field(place, SHADOW.STRIDE, "i64")
     columns = (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE)
@@ -227,7 +225,7 @@ def _check_mbarrier() -> Routine:
     theirs = r.element(made, r.op("urem", r.wide(maker), warps), "i32")
     own = r.element(made, index_of(r), "i32")
     since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
-    born = r.cast("trunc", r.field(place, SHADOW.BEGAN, "i64"), "i32")
+    born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
     with r.when(r.both(since, r.is_above(time, born))):
         me = r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
         kind, bytes_ = r.const("i32", FindingKind.MBARRIER_UNPUBLISHED), r.const("i32", 8)

@@ -82,8 +82,7 @@ def _mark_stretch() -> Routine:
         here = at.get()
         loop.leave(r.is_at_least(here, end))
         at.put(r.op("add", r.op("or", here, 3), 1))
-        with r.unless(find_shadow(r, place, here, r["space"])):
-            r.give()
+        r.give_if(r.negation(find_shadow(r, place, here, r["space"])))
         row = r.op("and", r.op("sub", here, r.field(place, SHADOW.FIRST, "i64")), -4)
         cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
         cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
@@ -142,7 +141,7 @@ def _new_record() -> Routine:
     r.give_if(r.is_null(copy), NULL)
     for offset, value in (
         (COPY.LANES, r["mask"]),
-        (COPY.WARP, r.cast("trunc", index_of(r), "i32")),
+        (COPY.WARP, r.narrow(index_of(r))),
         (COPY.BYTES, r["bytes"]),
         (COPY.LINE, r["line"]),
         (COPY.KEY, r.const("i64", 0)),
@@ -193,7 +192,7 @@ def phase_of(r: Routine, key: Value) -> Value:
     with r.when(r.call("tw_check_where", "i1", *given)):
         offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
         word = r.field(r.at(r.field(place, SHADOW.MEMORY, "ptr"), offset), 0, "i64")
-        found.put(r.cast("trunc", r.op("and", r.op("lshr", word, _PHASE_BIT), 1), "i32"))
+        found.put(r.narrow(r.op("and", r.op("lshr", word, _PHASE_BIT), 1)))
     return found.get()
 
 
@@ -213,7 +212,7 @@ def _complete() -> Routine:
     with r.when(r.equals(r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
         numbers = [r.field(address_slot(r, copy, r.const("i32", i)), 0, "i32") for i in range(6)]
         high, low = r.wide(numbers[1]), r.wide(numbers[0])
-        beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.cast("trunc", index_of(r), "i32"))
+        beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.narrow(index_of(r)))
         who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), LANE_BITS), WHOLE)
         bits, free = r.op("or", r.op("shl", high, 32), low), r.const("i32", Mark.FREE)
         given = (bits, *numbers[2:], free, r["time"], who)

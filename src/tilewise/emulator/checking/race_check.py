@@ -93,7 +93,7 @@ def _each_shadow_word(
         size = r.intrinsic("llvm.umin", r.op("sub", 4, within), r.op("sub", end, here))
         at.put(r.op("add", here, size))
         ones = r.op("sub", r.op("shl", 1, size), 1)
-        bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
+        bytes_ = r.narrow(r.op("shl", ones, within))
         loop.again(r.negation(find_shadow(r, place, here, r["space"])))
         yield loop, here, size, bytes_
 
@@ -120,8 +120,7 @@ def _unset_is_padding() -> Routine:
         with r.count(size) as i:
             here = r.op("add", address, i)
             known = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], here, place)
-            with r.unless(known):
-                r.give(_FALSE)
+            r.give_if(r.negation(known), _FALSE)
             offset = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
             column = r.at(
                 r.field(place, SHADOW.CELLS, "ptr"),
@@ -179,8 +178,7 @@ def _leave() -> Routine:
     time, user = r.field(r["block"], BLOCK.USED, "i32"), r.field(r["block"], BLOCK.USER, "i32")
     last = r.equals(r["lanes"], r.field(r["warp"], WARP.LIVE, "i32"))
     some = r.both(r.differs(time, 0), r.differs(r["lanes"], 0))
-    with r.unless(r.both(some, last)):
-        r.give()
+    r.give_if(r.negation(r.both(some, last)))
     merge_private_clock(r)
     given = (r["ctx"], r["block"], r["warp"], user, time, r.op("shl", serial_of(r), LANE_BITS))
     known = r.call("tw_check_known", "i1", *given)

@@ -82,8 +82,7 @@ class _FastAccess:
         far = r.op("mul", r["span"], 4)
         room = r.is_at_most(far, limit.get())
         fits = r.is_at_most(self.offset.get(), r.op("sub", limit.get(), far))
-        with r.unless(r.both(room, fits)):
-            r.give(_FALSE)
+        r.give_if(r.negation(r.both(room, fits)), _FALSE)
         self.ordered_until, self.now = past.get(), now_of(r)
         self.high = r.op("shl", serial_of(r), _WARP_SHIFT)
         self.line = r.op("shl", r["line"], LINE_BITS)

@@ -76,7 +76,7 @@ class ShadowWord:
         self.proven = {column: (r.variable("i32", -1), r.variable("i32", 0)) for column in _TIME_COLUMNS}
         self.unset_ignored = r.variable("i32", _UNKNOWN)
         self.flags = r.op("and", r["flags"], (1 << LINE_BITS) - 1)
-        self.warps = r.cast("trunc", r.field(r["ctx"], LAUNCH.WARPS, "i64"), "i32")
+        self.warps = r.narrow(r.field(r["ctx"], LAUNCH.WARPS, "i64"))
         self.alone = r.differs(r.field(check_state(r), CHECK.ALONE, "i64"), 0)
         self.least = r.element(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), "i32")
 
@@ -90,7 +90,7 @@ class ShadowWord:
         """Load from a ``SHADOW`` the cell of an address that it covers."""
         r = self.r
         self.who, self.bytes, self.address = who, bytes_, address
-        self.born = r.cast("trunc", r.field(place, SHADOW.BEGAN, "i64"), "i32")
+        self.born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
         self.remote = r.differs(r.field(place, SHADOW.OWNER, "ptr"), NULL)
         self.inside = r.differs(self.born, 0)  # of shared memory
         self.ordered_until = r.select(r.op("or", self.inside, self.alone), self.least, 0)

@@ -89,7 +89,7 @@ def _use() -> Routine:
     with r.each_lane(r["mask"]) as lane:
         known = r.element(row, lane, "i64")
         with r.when(r.differs(known, 0)):
-            low = r.cast("trunc", known, "i32")
+            low = r.narrow(known)
             reader = r.op("and", r.op("lshr", low, SHUFFLED.READER), 31)
             who, other = r.op("or", serial, lane), r.op("or", serial, reader)
             kind, space = (r.const("i32", FindingKind.SHUFFLE_INACTIVE_LANE), r.const("i32", Space.SHARED))

@@ -250,8 +250,7 @@ def _cover() -> Routine:
     """Have a clock cover one lane up to a time. Another lane in its tail is extended to its whole warp."""
     r = Routine("tw_check_cover", "void", **WARP_PARAMETERS, clock="ptr", who="i32", time="i32")
     entry, inside = _entry_of(r, r["who"])
-    with r.unless(inside):
-        r.give()
+    r.give_if(r.negation(inside))
     known = r.element(r["clock"], entry, "i32")
     r.give_if(r.is_at_least(known, r["time"]))
     tail = _tail(r, r["clock"])

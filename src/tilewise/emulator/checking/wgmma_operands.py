@@ -76,15 +76,14 @@ def _issue() -> Routine:
     r = Routine("tw_check_product", "void", **WARP_PARAMETERS, **_MATRIX, line="i32")
     index = r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)
     own = r.differs(r["first"], 0)  # of A: 16 of its 64 rows
-    with r.unless(r.op("or", own, r.equals(index, 0))):
-        r.give()
+    r.give_if(r.negation(r.op("or", own, r.equals(index, 0))))
     first = r.select(own, r.op("mul", index, 2), 0)
     way = r.const("i32", CopySide.FROM_SHARED)
     numbers = (1, 0, PRODUCTS, way, r["line"])
     copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
     r.give_if(r.is_null(copy))
-    high = r.cast("trunc", r.op("lshr", r["bits"], 32), "i32")
-    request = (r.cast("trunc", r["bits"], "i32"), high, first, r["rows"], r["bricks"], r["across"])
+    high = r.narrow(r.op("lshr", r["bits"], 32))
+    request = (r.narrow(r["bits"]), high, first, r["rows"], r["bricks"], r["across"])
     for i, value in enumerate(request):
         r.put(address_slot(r, copy, r.const("i32", i)), 0, value)
     leave, who = r.const("i32", Mark.LEAVE), r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)

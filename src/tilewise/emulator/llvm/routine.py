@@ -119,7 +119,7 @@ class Routine(Emitter):
         """Return the low 32 bits of a number."""
         return self.cast("trunc", value, "i32")
 
-    def remove(self, lanes: Value, mask: Value) -> Value:
+    def without(self, mask: Value, lanes: Value) -> Value:
         """Return a mask without some of its lanes."""
         return self.op("and", mask, self.op("xor", lanes, -1))
 
@@ -203,6 +203,10 @@ class Routine(Emitter):
         """Return from the routine where a condition holds."""
         with self.when(condition):
             self.give(value)
+
+    def give_unless_zero(self, answer: Value) -> None:
+        """Return a result that is not 0."""
+        self.give_if(self.differs(answer, 0), answer)
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:

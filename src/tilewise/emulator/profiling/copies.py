@@ -169,8 +169,7 @@ def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     """Count a tensor copy, row by row of its box or of its pixels."""
     take_map(r, data, lane)
     plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
-    failed = r.call("tw_tensor_plan", "i32", *r.pointers(), data, plan, lane, r["line"])
-    r.give_if(r.differs(failed, 0), failed)
+    r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), data, plan, lane, r["line"]))
     r.put(plan, PLAN.AT, r.op("and", r.field(data, REQUEST.SHARED, "i64"), _OFFSETS))
     r.put(plan, PLAN.WATCH, sink)
     with r.when(r.differs(r["verb"], Verb.LOAD)):
@@ -178,8 +177,7 @@ def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
         r.put(plan, PLAN.TOTAL, r.const("i64", 0))
     _note_bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
     looking = r.const("i32", Verb.LOOK)
-    failed = r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, r["line"], looking)
-    r.give_if(r.differs(failed, 0), failed)
+    r.give_unless_zero(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, r["line"], looking))
 
 
 def _row() -> Routine:

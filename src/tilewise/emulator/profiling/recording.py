@@ -258,8 +258,7 @@ def _leave_unless_in_window(r: Routine) -> None:
         end = r.op("add", first, r.op("lshr", r["about"], 32))
         inside = r.both(r.is_below(first, high), r.is_above(end, low))
         found.put(r.op("or", found.get(), inside))
-    with r.unless(found.get()):
-        r.give()
+    r.give_if(r.negation(found.get()))
 
 
 def _record_bulk() -> Routine:

@@ -18,7 +18,7 @@ def routines() -> list[Routine]:
 
 def release_lanes(r: Routine, warp: Value, lanes: Value) -> None:
     """Let lanes that waited at a barrier go on, and with them their warp."""
-    r.put(warp, WARP.BLOCKED, r.remove(lanes, r.field(warp, WARP.BLOCKED, "i32")))
+    r.put(warp, WARP.BLOCKED, r.without(r.field(warp, WARP.BLOCKED, "i32"), lanes))
     status = r.field(warp, WARP.STATUS, "i32")
     waiting = r.equals(status, Status.WAITING)
     r.put(warp, WARP.STATUS, r.select(waiting, Status.READY, status))
@@ -100,7 +100,7 @@ def _depart() -> Routine:
     r = Routine("tw_depart", "void", **POINTERS, lanes="i32")
     warp, live = r["warp"], r.field(r["warp"], WARP.LIVE, "i32")
     gone = r.op("and", live, r["lanes"])
-    stay = r.remove(gone, live)
+    stay = r.without(live, gone)
     r.put(warp, WARP.LIVE, stay)
     left = r.change(r["block"], BLOCK.LIVE, "sub", r.count_bits(gone))
     r.give_if(r.equals(gone, 0))

@@ -20,6 +20,7 @@ from tilewise.emulator.layout import (
 )
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
 from tilewise.emulator.support.tensor_map_layout import BYTES
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "NONE",
     "REQUEST",
     "Verb",
+    "find_span",
     "follow",
     "refuse_if",
     "routines",
@@ -58,7 +60,7 @@ class REQUEST:
     VERB = 0
     SHARED = 8  # what is written of a load, what is read of a store
     GLOBAL = (
-        16  # of a tensor copy: the tensor map's generic address; of one to another block: its address there
+        16  # of a tensor copy: the tensor map's generic address; of one to another block: the address there
     )
     SIZE = 24  # of a tensor copy: the number of coordinates
     MBARRIER = 32
@@ -76,38 +78,17 @@ def routines() -> list[Routine]:
     return [_span(), _issue(), _perform_flight(), _load(), _store(), _send(), _remote()]
 
 
-def lane_of(r: Routine, mask: Value) -> Value:
-    return r.find_lowest(mask)
-
-
 def refuse_if(
     r: Routine, wrong: Value, why: int | Value, address: Value | None = None, result: Value | None = None
 ) -> None:
     """End with a fault of a bulk copy. The routine has ``lane`` and ``line`` as parameters."""
     with r.when(wrong):
-        kind, space = r.const("i32", FaultKind.BAD_COPY), r.const("i32", Space.GENERIC)
-        zero = r.const("i32", 0)
-        number = r.const("i32", why) if isinstance(why, int) else why
-        given = (
-            kind,
-            r["line"],
-            r["lane"],
-            address or r.const("i64", 0),
-            number,
-            space,
-            zero,
-            r.const("i64", 0),
-        )
-        r.call("tw_fault_at", "void", *r.pointers(), *given)
-        r.give(result or r.const("i32", 1))
+        record_fault(r, FaultKind.BAD_COPY, r["lane"], address or 0, why)
+        r.give(result or 1)
 
 
 def request(r: Routine, data: Value, offset: int, type_: str = "i64") -> Value:
     return r.field(data, offset, type_)
-
-
-def _give_on_fault(r: Routine, answer: Value) -> None:
-    r.give_if(r.differs(answer, 0), answer)
 
 
 # -- memory -------------------------------------------------------------------------------------------
@@ -136,7 +117,7 @@ def _span() -> Routine:
                 shared = r.field(r.field(owner, 0, "ptr"), BLOCK.SHARED, "ptr")
                 found.put(r.at(shared, offset))
     with r.when(r.is_null(found.get())):
-        size = r.cast("trunc", r.intrinsic("llvm.umin", count, r.const("i64", 0xFFFF_FFFF)), "i32")
+        size = r.narrow(r.intrinsic("llvm.umin", count, r.const("i64", 0xFFFF_FFFF)))
         given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
         found.put(r.call("tw_pass_or_fault", "ptr", *r.pointers(), fault.get(), *given))
     r.give(found.get())
@@ -163,12 +144,12 @@ def _issue() -> Routine:
             take_map(r, data, lane)
         with r.when(_checked(r)):
             given = (r["ctx"], r["block"], r["warp"], r["worker"], r["kind"], data, lane, r["line"])
-            _give_on_fault(r, r.call("tw_check_bulk", "i32", *given))
+            r.give_unless_zero(r.call("tw_check_bulk", "i32", *given))
         eager = r.equals(r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
         loads = r.equals(r["verb"], Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
-            _give_on_fault(r, _perform_lane(r, r["kind"], flight, lane, 1))
-        _give_on_fault(r, r.call("tw_fly", "i32", *r.pointers(), flight))
+            r.give_unless_zero(_perform_lane(r, r["kind"], flight, lane, 1))
+        r.give_unless_zero(r.call("tw_fly", "i32", *r.pointers(), flight))
     r.give(0)
     return r
 
@@ -183,9 +164,8 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
     half = BYTES // 2  # which is what its address has to be a multiple of
     address = request(r, data, REQUEST.GLOBAL)
     for i in range(2):
-        given = (half, Space.GENERIC, lane, r["line"], 0)
-        part = r.call("tw_resolve", "ptr", *r.pointers(), r.op("add", address, i * half), *given)
-        r.give_if(r.is_null(part), 1)
+        part = resolve(r, r.op("add", address, i * half), half, Space.GENERIC, lane, 0)
+        give_failed_if_null(r, part)
         r.copy(r.at(data, REQUEST.MAP + i * half), part, half)
 
 
@@ -214,25 +194,23 @@ def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
 def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> Value:
     """Perform one lane's copy; with ``spoil`` only overwrite where it will write."""
     answer = r.variable("i32", 0)
-    data, how = r.at(flight, FLIGHT.DATA), r.const("i32", spoil)
-    write = r.const("i32", StoreStep.WRITE)
-    line = r.field(flight, FLIGHT.LINE, "i32")
-    verb = r.cast("trunc", request(r, data, REQUEST.VERB), "i32")
+    data = r.at(flight, FLIGHT.DATA)
+    given = (*r.pointers(), data, lane, r.field(flight, FLIGHT.LINE, "i32"))
+    verb = r.narrow(request(r, data, REQUEST.VERB))
     with r.when(r.equals(kind, Flight.TENSOR)):
-        loads = r.equals(verb, Verb.LOAD)
-        with r.when(loads):
-            answer.put(r.call("tw_tensor_load", "i32", *r.pointers(), data, lane, line, how))
+        with r.when(r.equals(verb, Verb.LOAD)):
+            answer.put(r.call("tw_tensor_load", "i32", *given, spoil))
         with r.otherwise():
-            answer.put(r.call("tw_tensor_store", "i32", *r.pointers(), data, lane, line, write))
+            answer.put(r.call("tw_tensor_store", "i32", *given, StoreStep.WRITE))
     with r.otherwise():
         with r.when(r.equals(verb, Verb.LOAD)):
-            answer.put(r.call("tw_bulk_load", "i32", *r.pointers(), data, lane, line, how))
+            answer.put(r.call("tw_bulk_load", "i32", *given, spoil))
         with r.when(r.is_at_most(r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
-            answer.put(r.call("tw_bulk_store", "i32", *r.pointers(), data, lane, line, write))
+            answer.put(r.call("tw_bulk_store", "i32", *given, StoreStep.WRITE))
         with r.when(r.is_at_most(r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
-            answer.put(r.call("tw_bulk_send", "i32", *r.pointers(), data, lane, line))
+            answer.put(r.call("tw_bulk_send", "i32", *given))
         with r.when(r.is_at_least(verb, Verb.WRITE)):
-            answer.put(r.call("tw_remote", "i32", *r.pointers(), data, lane, line))
+            answer.put(r.call("tw_remote", "i32", *given))
     return answer.get()
 
 
@@ -241,7 +219,7 @@ def _perform_flight() -> Routine:
     r = Routine("tw_fly_bulk", "i32", **POINTERS, flight="ptr", mask="i32")
     kind = r.field(r["flight"], FLIGHT.KIND, "i32")
     with r.each_lane(r["mask"]) as lane:
-        _give_on_fault(r, _perform_lane(r, kind, r["flight"], lane, 0))
+        r.give_unless_zero(_perform_lane(r, kind, r["flight"], lane, 0))
     r.give(0)
     return r
 
@@ -254,8 +232,7 @@ def _aligned(r: Routine, *addresses: Value) -> None:
 def touch(r: Routine, address: Value, count: Value) -> None:
     """In a checked launch: check a copy's read of global memory. The routine has ``lane`` and ``line``."""
     with r.when(_checked(r)):
-        space, flags = r.const("i32", Space.GLOBAL), r.const("i32", PROXY)
-        given = (r["lane"], address, count, space, Action.LOAD, flags, r["line"], NULL)
+        given = (r["lane"], address, count, Space.GLOBAL, Action.LOAD, PROXY, r["line"], NULL)
         r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *given)
 
 
@@ -265,10 +242,10 @@ def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Val
     r.call("tw_check_destination", "void", r["ctx"], r["block"], r["warp"], *given)
 
 
-def _part(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
-    given = (int(space), r["lane"], r["line"], write)
-    found = r.call("tw_span", "ptr", *r.pointers(), address, count, *given)
-    r.give_if(r.is_null(found), 1)
+def find_span(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
+    """Return the pointer to a stretch of memory; leave the routine after a fault."""
+    found = r.call("tw_span", "ptr", *r.pointers(), address, count, space, r["lane"], r["line"], write)
+    give_failed_if_null(r, found)
     return found
 
 
@@ -287,11 +264,11 @@ def _load() -> Routine:
     count, source = _count(r), request(r, r["data"], REQUEST.GLOBAL)
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     _aligned(r, source, target)
-    given = _part(r, source, count, Space.GLOBAL, 0)
+    given = find_span(r, source, count, Space.GLOBAL, 0)
     touch(r, source, count)
     spoils = r.differs(r["spoil"], 0)
     with each_block(r, r["data"]) as at:
-        place = _part(r, at(target), count, Space.SHARED, 1)
+        place = find_span(r, at(target), count, Space.SHARED, 1)
         with r.when(spoils):
             r.fill(place, 0xFF, count)
         with r.otherwise():
@@ -306,8 +283,8 @@ def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
     count = _count(r)
     source, target = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.GLOBAL))
     _aligned(r, source, target)
-    given = _part(r, source, count, Space.SHARED, 0)
-    return count, target, given, _part(r, target, count, space, 1)
+    given = find_span(r, source, count, Space.SHARED, 0)
+    return count, target, given, find_span(r, target, count, space, 1)
 
 
 def _store() -> Routine:
@@ -341,9 +318,8 @@ def _remote() -> Routine:
     r = Routine("tw_remote", "i32", **POINTERS, **_ONE)
     target = request(r, r["data"], REQUEST.GLOBAL)
     count = request(r, r["data"], REQUEST.SIZE)
-    given = (r.cast("trunc", count, "i32"), Space.SHARED, r["lane"], r["line"])
-    place = r.call("tw_resolve", "ptr", *r.pointers(), target, *given, 1)
-    r.give_if(r.is_null(place), 1)
+    place = resolve(r, target, r.narrow(count), Space.SHARED, r["lane"], 1)
+    give_failed_if_null(r, place)
     _put(r, place, r.at(r["data"], REQUEST.VALUES), count, Verb.CHANGE)
     complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
     r.give(0)
@@ -353,7 +329,7 @@ def _remote() -> Routine:
 def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) -> None:
     verb = request(r, r["data"], REQUEST.VERB)
     with r.when(r.equals(verb, reduces)):
-        kind = r.cast("trunc", request(r, r["data"], REQUEST.REDUCTION), "i32")
+        kind = r.narrow(request(r, r["data"], REQUEST.REDUCTION))
         r.call("tw_reduce", "void", kind, place, source, count)
     with r.otherwise():
         r.move(place, source, count)
@@ -361,4 +337,4 @@ def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) ->
 
 def complete(r: Routine, barrier: Value, count: Value) -> None:
     """Report bytes that a copy wrote to an mbarrier."""
-    _give_on_fault(r, r.call("tw_complete", "i32", *r.pointers(), barrier, count, r["lane"], r["line"]))
+    r.give_unless_zero(r.call("tw_complete", "i32", *r.pointers(), barrier, count, r["lane"], r["line"]))

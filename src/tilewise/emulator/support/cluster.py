@@ -16,10 +16,12 @@ from tilewise.emulator.layout import (
     ClusterFault,
     FaultKind,
     Space,
-    Status,
 )
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.support.block_barrier import release_lanes
+from tilewise.emulator.support.cluster_parts import each_block, each_warp, find_block
+from tilewise.emulator.support.memory_access import record_fault
 
 __all__ = ["routines"]
 
@@ -34,25 +36,10 @@ def _first(r: Routine) -> Value:
     return r.field(r["block"], BLOCK.FIRST, "ptr")
 
 
-def _count(r: Routine, mask: Value) -> Value:
-    return r.count_bits(mask)
-
-
-def _without(r: Routine, mask: Value, lanes: Value) -> Value:
-    return r.op("and", mask, r.op("xor", lanes, -1))
-
-
-def _change(r: Routine, pointer: Value, field: int, name: str, by: Value) -> None:
-    r.change(pointer, field, name, by)
-
-
 def _refuse_if(r: Routine, lanes: Value, why: ClusterFault) -> None:
     """End with a fault of these lanes; does nothing if there are none."""
     with r.when(r.differs(lanes, 0)):
-        lane = r.find_lowest(lanes, True)
-        kind, zero = r.const("i32", FaultKind.BAD_CLUSTER_BARRIER), r.const("i32", 0)
-        given = (kind, r["line"], lane, r.const("i64", 0), int(why), zero, zero)
-        r.call("tw_fault_at", "void", *(r[name] for name in POINTERS), *given, r.const("i64", 0))
+        record_fault(r, FaultKind.BAD_CLUSTER_BARRIER, r.find_lowest(lanes, True), 0, why)
         r.give(_WRONG)
 
 
@@ -63,7 +50,7 @@ def _arrive() -> Routine:
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
     _refuse_if(r, r.op("and", r.op("or", came, passed), mask), ClusterFault.TWICE)
     r.put(warp, WARP.CAME, r.op("or", came, mask))
-    _change(r, _first(r), BLOCK.ARRIVED, "add", _count(r, mask))
+    r.change(_first(r), BLOCK.ARRIVED, "add", r.count_bits(mask))
     r.call("tw_cluster_complete", "void", r["ctx"], _first(r))
     r.give(0)
     return r
@@ -74,12 +61,12 @@ def _wait() -> Routine:
     r = Routine("tw_cluster_wait", "i32", **POINTERS, mask="i32", line="i32")
     warp, mask = r["warp"], r["mask"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
-    _refuse_if(r, _without(r, mask, r.op("or", came, passed)), ClusterFault.NOT_ARRIVED)
-    r.put(warp, WARP.PASSED, _without(r, passed, mask))
+    _refuse_if(r, r.without(mask, r.op("or", came, passed)), ClusterFault.NOT_ARRIVED)
+    r.put(warp, WARP.PASSED, r.without(passed, mask))
     held = r.op("and", came, mask)
     r.give_if(r.equals(held, 0), 0)
-    _change(r, warp, WARP.HELD, "or", held)
-    _change(r, warp, WARP.BLOCKED, "or", held)
+    r.change(warp, WARP.HELD, "or", held)
+    r.change(warp, WARP.BLOCKED, "or", held)
     r.put(warp, WARP.HELD_LINE, r["line"])
     r.give(1)
     return r
@@ -88,17 +75,12 @@ def _wait() -> Routine:
 def _complete() -> Routine:
     """Begin the next phase if all threads that have not exited have arrived."""
     r = Routine("tw_cluster_complete", "void", ctx="ptr", first="ptr")
-    ctx, first = r["ctx"], r["first"]
+    first = r["first"]
     arrived, present = r.field(first, BLOCK.ARRIVED, "i32"), r.field(first, BLOCK.PRESENT, "i32")
-    some = r.differs(arrived, 0)
-    with r.when(r.both(some, r.is_at_least(arrived, present))):
+    with r.when(r.both(r.differs(arrived, 0), r.is_at_least(arrived, present))):
         r.put(first, BLOCK.ARRIVED, 0)
-        with r.count(r.field(ctx, LAUNCH.CLUSTER, "i64")) as rank:
-            stride = r.op("mul", r.field(ctx, LAUNCH.BLOCK_STRIDE, "i64"), rank)
-            warps = r.at(r.at(first, stride), BLOCK.WARPS)
-            with r.count(r.field(ctx, LAUNCH.WARPS, "i64")) as number:
-                offset = r.op("mul", r.field(ctx, LAUNCH.WARP_STRIDE, "i64"), number)
-                r.call("tw_cluster_release", "void", r.at(warps, offset))
+        with each_block(r, first) as (_, block), each_warp(r, block) as (_, warp):
+            r.call("tw_cluster_release", "void", warp)
     return r
 
 
@@ -107,14 +89,11 @@ def _release() -> Routine:
     r = Routine("tw_cluster_release", "void", warp="ptr")
     warp = r["warp"]
     came, held = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.HELD, "i32")
-    _change(r, warp, WARP.PASSED, "or", _without(r, came, held))
+    r.change(warp, WARP.PASSED, "or", r.without(came, held))
     r.put(warp, WARP.CAME, 0)
     with r.when(r.differs(held, 0)):
         r.put(warp, WARP.HELD, 0)
-        r.put(warp, WARP.BLOCKED, _without(r, r.field(warp, WARP.BLOCKED, "i32"), held))
-        waiting = r.equals(r.field(warp, WARP.STATUS, "i32"), Status.WAITING)
-        with r.when(waiting):
-            r.put(warp, WARP.STATUS, Status.READY)
+        release_lanes(r, warp, held)
     return r
 
 
@@ -122,11 +101,11 @@ def _leave() -> Routine:
     """Remove lanes that exit from the threads that the cluster's barrier expects."""
     r = Routine("tw_cluster_leave", "void", ctx="ptr", block="ptr", warp="ptr", lanes="i32")
     warp, lanes, first = r["warp"], r["lanes"], _first(r)
-    _change(r, first, BLOCK.PRESENT, "sub", _count(r, lanes))
+    r.change(first, BLOCK.PRESENT, "sub", r.count_bits(lanes))
     with r.when(r.differs(r.field(first, BLOCK.ARRIVED, "i32"), 0)):
         came = r.field(warp, WARP.CAME, "i32")
-        _change(r, first, BLOCK.ARRIVED, "sub", _count(r, r.op("and", came, lanes)))
-        r.put(warp, WARP.CAME, _without(r, came, lanes))
+        r.change(first, BLOCK.ARRIVED, "sub", r.count_bits(r.op("and", came, lanes)))
+        r.put(warp, WARP.CAME, r.without(came, lanes))
         r.call("tw_cluster_complete", "void", r["ctx"], first)
     return r
 
@@ -144,7 +123,7 @@ def _locate() -> Routine:
     rank = r.op("sub", number, 1)
     with r.when(r.is_at_least(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))):
         r.give(FaultKind.NO_BLOCK)
-    block = r.at(_first(r), r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
+    block = find_block(r, _first(r), rank)
     done = r.wide(r.field(block, BLOCK.DONE, "i32"))
     r.give_if(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64")), FaultKind.BLOCK_EXITED)
     r.put(r["found"], 0, block)
@@ -169,8 +148,7 @@ def _near() -> Routine:
     named = r.op("or", generic, r.equals(r["space"], Space.SHARED))
     inside = r.is_below(away, WINDOW)
     plain = r.is_below(away, 1 << RANK_SHIFT)
-    with r.unless(r.op("or", r.both(own, plain), r.both(named, inside))):
-        r.give(none)
+    r.give_if(r.negation(r.op("or", r.both(own, plain), r.both(named, inside))), none)
     found = r.reserve("ptr")
     wrong = r.call("tw_cluster_place", "i32", r["ctx"], r["block"], away, found)
     r.give_if(r.differs(wrong, 0), none)

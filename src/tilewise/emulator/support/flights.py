@@ -26,6 +26,9 @@ from tilewise.emulator.layout import (
 )
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.support.cluster_parts import each_block, each_warp
+from tilewise.emulator.support.memory_access import give_failed_if_null, resolve
+from tilewise.emulator.support.seeds import advance_seed
 
 __all__ = ["CAPACITY", "queue_bytes", "routines"]
 
@@ -46,23 +49,18 @@ def queue_bytes(capacity: int) -> int:
 
 
 def routines() -> list[Routine]:
-    return [
-        *(_flight(), _issue(), _drop(), _perform()),
-        *(
-            _commit(),
-            _await(),
-            _complete_one(),
-            _maybe_complete_random(),
-            _any_warp_free(),
-            _free_waiting(),
-            _complete_all(),
-        ),
-        *(_copy(), _spoil(), _arrive()),
-    ]
+    waiting = [_commit(), _await(), _complete_one(), _maybe_complete_random(), _any_warp_free()]
+    waiting += [_free_waiting(), _complete_all()]
+    return [_flight(), _issue(), _drop(), _perform(), *waiting, _copy(), _spoil(), _arrive()]
 
 
 def _queue(r: Routine) -> Value:
     return r.field(r["block"], BLOCK.FLIGHTS, "ptr")
+
+
+def _perform_flight(r: Routine, flight: Value, mask: Value | int = -1) -> Value:
+    """Complete a flight for some of its lanes: 0, or anything else after a fault."""
+    return r.call("tw_perform", "i32", r["ctx"], r["worker"], flight, mask)
 
 
 def _order_is(r: Routine, order: int) -> Value:
@@ -84,8 +82,7 @@ def _flight() -> Routine:
             found.put(slot)
         with r.otherwise():
             oldest = r.field(queue, QUEUE.FIRST, "ptr")
-            failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], oldest, -1)
-            r.give_if(r.differs(failed, 0), NULL)
+            r.give_if(r.differs(_perform_flight(r, oldest), 0), NULL)
             found.put(r.field(queue, QUEUE.FREE, "ptr"))
     slot = found.get()
     r.put(queue, QUEUE.FREE, r.field(slot, FLIGHT.NEXT, "ptr"))
@@ -122,8 +119,7 @@ def _issue() -> Routine:
     """Issue a flight whose data is filled in; in eager order complete it at once."""
     r = Routine("tw_fly", "i32", **POINTERS, flight="ptr")
     with r.when(_order_is(r, _EAGER)):
-        every = r.const("i32", -1)
-        r.give(r.call("tw_perform", "i32", r["ctx"], r["worker"], r["flight"], every))
+        r.give(_perform_flight(r, r["flight"]))
     r.give(r.call("tw_gust", "i32", r["ctx"], r["worker"], r["block"]))
     return r
 
@@ -165,8 +161,7 @@ def _perform() -> Routine:
             answer.put(r.call(performer, "i32", r["ctx"], r["worker"], block, warp, flight, now))
     with r.when(r.equals(rest, 0)):
         r.call("tw_flight_drop", "void", flight)
-    progress = r.field(block, BLOCK.PROGRESS, "i64")
-    r.put(block, BLOCK.PROGRESS, r.op("add", progress, 1))
+    r.change(block, BLOCK.PROGRESS, "add", 1, "i64")
     r.give(answer.get())
     return r
 
@@ -177,8 +172,7 @@ def _commit() -> Routine:
     r = Routine("tw_commit", "void", warp="ptr", mask="i32", group="i32")
     counters = _counters(r, r["warp"], r["group"])
     with r.each_lane(r["mask"]) as lane:
-        place = r.item(counters, lane, 4)
-        r.change(place, 0, "add", 1)
+        r.change(r.item(counters, lane, 4), 0, "add", 1)
     return r
 
 
@@ -198,12 +192,10 @@ def _await() -> Routine:
         with r.each_lane(r.op("and", r.field(this, FLIGHT.LANES, "i32"), r["mask"])) as lane:
             own = r.element(r.at(this, FLIGHT.GROUPS), lane, "i32")
             after = r.op("sub", r.element(counters, lane, "i32"), own)  # groups closed since
-            over = r.compare("icmp sgt", after, r["keep"])
-            with r.when(over):
+            with r.when(r.compare("icmp sgt", after, r["keep"])):
                 due.put(r.op("or", due.get(), r.op("shl", 1, lane)))
         loop.again(r.equals(due.get(), 0))
-        failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], this, due.get())
-        r.give_if(r.differs(failed, 0), failed)
+        r.give_unless_zero(_perform_flight(r, this, due.get()))
     r.give(0)
     return r
 
@@ -227,57 +219,45 @@ def _complete_one() -> Routine:
             chosen.put(this)
         loop.leave(on_mbarrier)
         flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
-    failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], chosen.get(), -1)
-    ok = r.equals(failed, 0)
-    r.give(r.select(ok, 1, 2))
+    r.give(r.select(r.equals(_perform_flight(r, chosen.get()), 0), 1, 2))
     return r
 
 
 def _maybe_complete_random() -> Routine:
     """In seeded order: complete a random flight with a probability of a quarter."""
     r = Routine("tw_gust", "i32", ctx="ptr", worker="ptr", block="ptr")
-    none = r.const("i32", 0)
-    with r.unless(_order_is(r, _SEEDED)):
-        r.give(none)
+    r.give_if(r.negation(_order_is(r, _SEEDED)), 0)
     queue = _queue(r)
-    r.give_if(r.is_null(queue), none)
+    r.give_if(r.is_null(queue), 0)
     count = r.field(queue, QUEUE.COUNT, "i64")
-    r.give_if(r.equals(count, 0), none)
-    seed = r.field(r["worker"], 16, "i64")
-    seed = r.op("add", r.op("mul", seed, 6364136223846793005), 1442695040888963407)
-    r.put(r["worker"], 16, seed)
-    with r.when(r.differs(r.op("and", r.op("lshr", seed, 59), 3), 0)):
-        r.give(none)
+    r.give_if(r.equals(count, 0), 0)
+    seed = advance_seed(r)
+    r.give_if(r.differs(r.op("and", r.op("lshr", seed, 59), 3), 0), 0)
     flight = r.variable("ptr", r.field(queue, QUEUE.FIRST, "ptr"))
     with r.count(r.op("urem", r.op("lshr", seed, 33), count)):
         flight.put(r.field(flight.get(), FLIGHT.NEXT, "ptr"))
-    r.give(r.call("tw_perform", "i32", r["ctx"], r["worker"], flight.get(), -1))
+    r.give(_perform_flight(r, flight.get()))
     return r
 
 
 def _any_warp_free() -> Routine:
     """Whether some warp of a cluster may go on: it waits at no mbarrier, or at one whose phase is complete."""
     r = Routine("tw_any_free", "i1", ctx="ptr", block="ptr")
-    first = r.field(r["block"], BLOCK.FIRST, "ptr")
-    yes, found = Value("i1", "true"), r.reserve("ptr")
-    with r.count(r.field(r["ctx"], LAUNCH.CLUSTER, "i64")) as rank:
-        block = r.at(first, r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
-        with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as number:
-            offset = r.op("mul", r.field(r["ctx"], LAUNCH.WARP_STRIDE, "i64"), number)
-            warp = r.at(r.at(block, BLOCK.WARPS), offset)
-            ready = r.equals(r.field(warp, WARP.STATUS, "i32"), Status.READY)
-            with r.when(ready):
-                r.give_if(r.equals(r.field(warp, WARP.AWAITING, "i32"), 0), yes)
-                address = r.wide(r.field(warp, WARP.AWAITED, "i32"))
-                r.give_if(
-                    r.differs(r.call("tw_cluster_place", "i32", r["ctx"], block, address, found), 0), yes
-                )
-                shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
-                state = r.field(r.at(shared, r.op("and", address, (1 << RANK_SHIFT) - 1)), 0, "i64")
-                phase = r.cast("trunc", r.op("and", r.op("lshr", state, PHASE), 1), "i32")
-                with r.when(r.differs(phase, r.field(warp, WARP.AWAITED_PHASE, "i32"))):
-                    r.give(yes)
-    r.give(Value("i1", "false"))
+    found = r.reserve("ptr")
+    with (
+        each_block(r, r.field(r["block"], BLOCK.FIRST, "ptr")) as (_, block),
+        each_warp(r, block) as (_, warp),
+        r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.READY)),
+    ):
+        r.give_if(r.equals(r.field(warp, WARP.AWAITING, "i32"), 0), 1)
+        address = r.wide(r.field(warp, WARP.AWAITED, "i32"))
+        wrong = r.call("tw_cluster_place", "i32", r["ctx"], block, address, found)
+        r.give_if(r.differs(wrong, 0), 1)
+        shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
+        state = r.field(r.at(shared, r.op("and", address, (1 << RANK_SHIFT) - 1)), 0, "i64")
+        phase = r.narrow(r.op("and", r.op("lshr", state, PHASE), 1))
+        r.give_if(r.differs(phase, r.field(warp, WARP.AWAITED_PHASE, "i32")), 1)
+    r.give(0)
     return r
 
 
@@ -285,11 +265,11 @@ def _free_waiting() -> Routine:
     """In late order, while all warps of a cluster wait at mbarriers: complete flights that mbarriers wait for,
     until a warp may go on.
 
-        NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
+    NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
     """
     r = Routine("tw_free_waiting", "i32", ctx="ptr", worker="ptr", block="ptr")
-    none, queue = r.const("i32", 0), _queue(r)
-    r.give_if(r.op("or", r.is_null(queue), r.negation(_order_is(r, _LATE))), none)
+    queue = _queue(r)
+    r.give_if(r.op("or", r.is_null(queue), r.negation(_order_is(r, _LATE))), 0)
     with r.loop() as loop:
         flight = r.field(queue, QUEUE.FIRST, "ptr")
         loop.leave(r.is_null(flight))
@@ -301,10 +281,8 @@ def _free_waiting() -> Routine:
             search.leave(r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER))
             chosen.put(r.field(this, FLIGHT.NEXT, "ptr"))
         loop.leave(r.is_null(chosen.get()))
-        every = r.const("i32", -1)
-        failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], chosen.get(), every)
-        r.give_if(r.differs(failed, 0), failed)
-    r.give(none)
+        r.give_unless_zero(_perform_flight(r, chosen.get()))
+    r.give(0)
     return r
 
 
@@ -327,19 +305,9 @@ def _copy() -> Routine:
     """Perform a ``cp.async``: copy a few bytes of each lane from global to shared memory."""
     r = Routine("tw_fly_copy", "i32", **POINTERS, flight="ptr", mask="i32")
     data = r.at(r["flight"], FLIGHT.DATA)
-    r.give(
-        r.call(
-            "tw_copy",
-            "i32",
-            *r.pointers(),
-            r.at(data, COPY_SOURCES),
-            r.at(data, COPY_PLACES),
-            r["mask"],
-            r.field(data, COPY_SIZE, "i32"),
-            r.at(data, COPY_READS),
-            r.field(r["flight"], FLIGHT.LINE, "i32"),
-        )
-    )
+    sources, places, reads = (r.at(data, offset) for offset in (COPY_SOURCES, COPY_PLACES, COPY_READS))
+    size, line = r.field(data, COPY_SIZE, "i32"), r.field(r["flight"], FLIGHT.LINE, "i32")
+    r.give(r.call("tw_copy", "i32", *r.pointers(), sources, places, r["mask"], size, reads, line))
     return r
 
 
@@ -348,13 +316,10 @@ def _spoil() -> Routine:
 
     The hardware may write there at any time from now on, so nothing may count on what was there before.
     """
-    names = {"places": "ptr", "mask": "i32", "size": "i32", "line": "i32"}
-    r = Routine("tw_spoil", "i32", **POINTERS, **names)
+    r = Routine("tw_spoil", "i32", **POINTERS, places="ptr", mask="i32", size="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
-        address = r.element(r["places"], lane, "i64")
-        given = (r["size"], Space.OWN, lane, r["line"], 1)
-        place = r.call("tw_resolve", "ptr", *r.pointers(), address, *given)
-        r.give_if(r.is_null(place), 1)
+        place = resolve(r, r.element(r["places"], lane, "i64"), r["size"], Space.OWN, lane, 1)
+        give_failed_if_null(r, place)
         r.fill(place, 0xFF, r.wide(r["size"]))
     r.give(0)
     return r
@@ -373,8 +338,7 @@ def _arrive() -> Routine:
         lanes = r.op("and", r.field(this, FLIGHT.LANES, "i32"), r["mask"])
         due = r.both(mine, copies, r.differs(lanes, 0))
         loop.again(r.negation(due))
-        failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], this, r["mask"])
-        r.give_if(r.differs(failed, 0), failed)
+        r.give_unless_zero(_perform_flight(r, this, r["mask"]))
     data = r.at(r["flight"], FLIGHT.DATA)
     line = r.field(r["flight"], FLIGHT.LINE, "i32")
     # NOTE: it is not the warp that arrives now. What it waits for itself it waits for still.

@@ -10,16 +10,15 @@ from __future__ import annotations
 from tilewise.emulator.check_layout import LANE_BITS, FindingKind
 from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, FaultKind, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, MutableValue, Routine
+from tilewise.emulator.llvm.routine import NULL, POINTERS, MutableValue, Routine
+from tilewise.emulator.support.cluster_parts import find_block
+from tilewise.emulator.support.memory_access import ACCESS
 
 __all__ = ["ZERO_BYTES", "routines"]
 
 ZERO_BYTES = 64  # that a read may find
 _GIVEN_OUT = 512  # bytes of which memory that a GPU gives out is a multiple
 _MULTIPROCESSOR = 228 << 10  # bytes of shared memory of a multiprocessor
-_PARAMETERS = ("ctx", "worker", "block", "warp")
-_ACCESS = {"address": "i64", "size": "i32", "space": "i32", "write": "i32", "extent": "i64"}
-_FAULT = {"kind": "i32", "line": "i32", "lane": "i32", **_ACCESS}
 
 
 def routines() -> list[Routine]:
@@ -28,7 +27,7 @@ def routines() -> list[Routine]:
 
 def _pass_or_fault() -> Routine:
     """Return the memory that a lenient launch gives an access out of bounds; else record a fault and return null."""
-    r = Routine("tw_pass_or_fault", "ptr", **dict.fromkeys(_PARAMETERS, "ptr"), **_FAULT)
+    r = Routine("tw_pass_or_fault", "ptr", **POINTERS, kind="i32", line="i32", lane="i32", **ACCESS)
     place = r.variable("ptr", NULL)
     with r.when(r.differs(r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
         exited = r.equals(r["kind"], FaultKind.BLOCK_EXITED)
@@ -42,7 +41,7 @@ def _pass_or_fault() -> Routine:
             with r.unless(r.is_null(r.field(r["block"], BLOCK.CELLS, "ptr"))):
                 _record_finding(r, exited)
             r.give(place.get())
-    r.call("tw_fault_at", "void", *(r[name] for name in (*_PARAMETERS, *_FAULT)))
+    r.call("tw_fault_at", "void", *r.parameters.values())
     r.give(NULL)
     return r
 
@@ -53,8 +52,7 @@ def _find_exited(r: Routine, place: MutableValue) -> None:
     offset = r.op("and", r["address"], (1 << RANK_SHIFT) - 1)
     size, count = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), r.wide(r["size"])
     with r.when(r.is_at_most(r.op("add", offset, count), size)):
-        stride = r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank)
-        owner = r.at(r.field(r["block"], BLOCK.FIRST, "ptr"), stride)
+        owner = find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), rank)
         place.put(r.at(r.field(owner, BLOCK.SHARED, "ptr"), offset))
 
 
@@ -74,15 +72,14 @@ def _find_zeros(r: Routine, place: MutableValue) -> None:
             given = r.op("and", r.op("add", size, _GIVEN_OUT - 1), -_GIVEN_OUT)
             away = r.op("sub", r["address"], first)
             fits = r.is_at_most(r.op("add", away, count), given)
-            inside = r.is_below(away, given)
-            with r.when(r.both(fits, inside)):
+            with r.when(r.both(fits, r.is_below(away, given))):
                 place.put(zeros)
 
 
 def _record_finding(r: Routine, exited: Value) -> None:
     """Record a tolerated fault as a finding of the checked launch."""
     serial = r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
-    who, zero = r.op("or", r.op("shl", serial, LANE_BITS), r["lane"]), r.const("i32", 0)
+    who = r.op("or", r.op("shl", serial, LANE_BITS), r["lane"])
     kind = r.select(exited, FindingKind.BLOCK_EXITED, FindingKind.OUT_OF_BOUNDS)
-    found = (kind, r["space"], r["line"], zero, r["address"], who, zero, r["size"], r["write"])
+    found = (kind, r["space"], r["line"], 0, r["address"], who, 0, r["size"], r["write"])
     r.call("tw_check_finding", "void", r["ctx"], *found)

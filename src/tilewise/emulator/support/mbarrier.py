@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from tilewise.emulator.layout import BLOCK, WARP, FaultKind, Mbarrier, MbarrierFault, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import POINTERS, MutableValue, Routine
+from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
 
 __all__ = ["COUNT_BITS", "describe", "routines"]
 
@@ -90,37 +91,35 @@ def _change() -> Routine:
     names = {"place": "ptr", "operation": "i32", "value": "i64", "bytes": "i64", "result": "ptr"}
     r = Routine("tw_mbarrier_change", "i32", **names)
     place, value = r["place"], r["value"]
-    zero = r.const("i32", 0)
     for operation, layout, most in ((Mbarrier.INIT, 1, _MOST), (Mbarrier.INIT_V1, 2, _MOST_V1)):
         with _is_operation(r, operation):
             _refuse_unless(r, r.is_below(r.op("sub", value, 1), most), MbarrierFault.COUNT)
             twice = r.op("or", value, r.op("shl", value, _EXPECTED))
             r.put(place, 0, r.op("or", twice, r.op("shl", r.const("i64", layout), _LAYOUT)))
-            r.give(zero)
+            r.give(0)
     state = _State(r, place)
     _refuse_unless(r, state.valid, MbarrierFault.NOT_INITIALISED)
     with _is_operation(r, Mbarrier.INVALIDATE):
         r.put(place, 0, r.const("i64", -1))
-        r.give(zero)
+        r.give(0)
     with _is_operation(r, Mbarrier.IS_LAYOUT):
-        r.put(r["result"], 0, r.cast("zext", r.equals(state.layout, value), "i64"))
-        r.give(zero)
+        r.put(r["result"], 0, r.wide(r.equals(state.layout, value)))
+        r.give(0)
     with _is_operation(r, Mbarrier.TEST_STATE):
-        then = r.op("and", r.op("lshr", value, _PHASE), 1)
-        over = r.differs(then, state.phase.get())
-        r.put(r["result"], 0, r.cast("zext", over, "i64"))
-        r.give(zero)
+        over = r.differs(r.op("and", r.op("lshr", value, _PHASE), 1), state.phase.get())
+        r.put(r["result"], 0, r.wide(over))
+        r.give(0)
     with _is_operation(r, Mbarrier.TEST_PARITY):
         over = r.differs(r.op("and", value, 1), state.phase.get())
-        r.put(r["result"], 0, r.cast("zext", over, "i64"))
-        r.give(zero)
+        r.put(r["result"], 0, r.wide(over))
+        r.give(0)
     r.put(r["result"], 0, state.whole)
     with _is_operation(r, Mbarrier.INCREMENT):
         more = r.op("add", state.pending.get(), 1)
         _refuse_unless(r, r.is_at_most(more, state.most), MbarrierFault.COUNT)
         state.pending.put(more)
         state.write()
-        r.give(zero)
+        r.give(0)
     wanted = r.variable("i64", r["bytes"])
     with _is_operation(r, Mbarrier.COMPLETE):
         wanted.put(r.op("sub", 0, r["bytes"]))
@@ -129,7 +128,7 @@ def _change() -> Routine:
     with r.when(r.differs(arrives, 0)):
         _arrive_count(r, state, value)
     state.settle()
-    r.give(zero)
+    r.give(0)
     return r
 
 
@@ -138,8 +137,7 @@ def _is_operation(r: Routine, operation: Mbarrier) -> AbstractContextManager[Non
 
 
 def _refuse_unless(r: Routine, holds: Value, why: MbarrierFault) -> None:
-    with r.unless(holds):
-        r.give(int(why))
+    r.give_if(r.negation(holds), int(why))
 
 
 def _expect(r: Routine, state: _State, wanted: MutableValue) -> None:
@@ -157,12 +155,10 @@ def _arrive_count(r: Routine, state: _State, count: Value) -> None:
     state.pending.put(r.op("sub", state.pending.get(), count))
     for operation in (Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE):
         with _is_operation(r, operation):
-            left = r.differs(state.pending.get(), 0)
-            _refuse_unless(r, left, MbarrierFault.COMPLETES)
+            _refuse_unless(r, r.differs(state.pending.get(), 0), MbarrierFault.COMPLETES)
     for operation in (Mbarrier.DROP, Mbarrier.DROP_INCOMPLETE):
         with _is_operation(r, operation):
-            least = r.intrinsic("llvm.usub.sat", state.expected.get(), count)
-            state.expected.put(least)
+            state.expected.put(r.intrinsic("llvm.usub.sat", state.expected.get(), count))
 
 
 def _each_lane() -> Routine:
@@ -173,15 +169,12 @@ def _each_lane() -> Routine:
     missed = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["places"], lane, "i64")
-        given = (8, r["space"], lane, r["line"], 1)
-        place = r.call("tw_resolve", "ptr", *r.pointers(), address, *given)
-        r.give_if(r.is_null(place), 1)
-        value = r.element(r["values"], lane, "i64")
-        count = r.element(r["bytes"], lane, "i64")
+        place = resolve(r, address, 8, r["space"], lane, 1)
+        give_failed_if_null(r, place)
+        value, count = (r.element(r[name], lane, "i64") for name in ("values", "bytes"))
         result = r.item(r["results"], lane, 8)
         wrong = r.call("tw_mbarrier_change", "i32", place, r["operation"], value, count, result)
-        with r.when(r.differs(wrong, 0)):
-            _fault(r, lane, address, wrong)
+        _fault_if_wrong(r, wrong, lane, address)
         tests = r.is_at_most(r.op("sub", r["operation"], Mbarrier.TEST_STATE), 1)
         with r.when(r.both(tests, r.equals(r.field(result, 0, "i64"), 0))):
             missed.put(r.op("or", missed.get(), r.op("shl", 1, lane)))
@@ -194,45 +187,38 @@ def _each_lane() -> Routine:
 def _note(r: Routine, place: Value, address: Value) -> None:
     """Record the mbarrier whose phase the warp found incomplete, for the message of a deadlock."""
     phase = r.op("and", r.op("lshr", r.field(place, 0, "i64"), _PHASE), 1)
-    r.put(r["warp"], WARP.AWAITED, r.cast("trunc", address, "i32"))
+    r.put(r["warp"], WARP.AWAITED, r.narrow(address))
     r.put(r["warp"], WARP.AWAITED_LINE, r["line"])
-    r.put(r["warp"], WARP.AWAITED_PHASE, r.cast("trunc", phase, "i32"))
+    r.put(r["warp"], WARP.AWAITED_PHASE, r.narrow(phase))
 
 
-def _fault(r: Routine, lane: Value, address: Value, wrong: Value) -> None:
-    kind, space = r.const("i32", FaultKind.BAD_MBARRIER), r.const("i32", Space.SHARED)
-    zero, none = r.const("i32", 0), r.const("i64", 0)
-    given = (kind, r["line"], lane, address, wrong, space, zero, none)
-    r.call("tw_fault_at", "void", *r.pointers(), *given)
-    r.give(1)
+def _fault_if_wrong(r: Routine, wrong: Value, lane: Value, address: Value) -> None:
+    """Leave with a fault if an operation gave one."""
+    with r.when(r.differs(wrong, 0)):
+        record_fault(r, FaultKind.BAD_MBARRIER, lane, address, wrong, Space.SHARED)
+        r.give(1)
 
 
 def _arrive() -> Routine:
     """Arrive once for each lane, at the lane's own mbarrier."""
     r = Routine("tw_arrive", "i32", **POINTERS, places="ptr", mask="i32", line="i32")
-    ones, none = r.alloca("[32 x i64]", 64), r.alloca("[32 x i64]", 64)
-    results = r.reserve("[32 x i64]", 64)
+    ones, none, results = (r.reserve("[32 x i64]", 64) for _ in range(3))
     with r.count(32) as lane:
-        r.put(r.item(Value("ptr", ones), lane, 8), 0, r.const("i64", 1))
-    r.fill(Value("ptr", none), 0, 256)
-    kind, space = r.const("i32", Mbarrier.ARRIVE), r.const("i32", Space.SHARED)
-    given = (Value("ptr", ones), Value("ptr", none), results, kind, space, r["mask"], r["line"])
-    r.give(r.call("tw_mbarrier", "i32", *r.pointers(), r["places"], *given))
+        r.put(r.item(ones, lane, 8), 0, r.const("i64", 1))
+    r.fill(none, 0, 256)
+    given = (r["places"], ones, none, results, Mbarrier.ARRIVE, Space.SHARED, r["mask"], r["line"])
+    r.give(r.call("tw_mbarrier", "i32", *r.pointers(), *given))
     return r
 
 
 def _complete() -> Routine:
     """Subtract bytes that a copy wrote from those that an mbarrier in the cluster's shared memory waits for."""
     r = Routine("tw_complete", "i32", **POINTERS, address="i64", bytes="i64", lane="i32", line="i32")
-    given = (8, Space.SHARED, r["lane"], r["line"], 1)
-    place = r.call("tw_resolve", "ptr", *r.pointers(), r["address"], *given)
-    r.give_if(r.is_null(place), 1)
-    result = r.reserve("i64", 8)
-    kind, none = r.const("i32", Mbarrier.COMPLETE), r.const("i64", 0)
-    wrong = r.call("tw_mbarrier_change", "i32", place, kind, none, r["bytes"], result)
-    with r.when(r.differs(wrong, 0)):
-        _fault(r, r["lane"], r["address"], wrong)
-    progress = r.field(r["block"], BLOCK.PROGRESS, "i64")
-    r.put(r["block"], BLOCK.PROGRESS, r.op("add", progress, 1))
+    place = resolve(r, r["address"], 8, Space.SHARED, r["lane"], 1)
+    give_failed_if_null(r, place)
+    given = (Mbarrier.COMPLETE, r.const("i64", 0), r["bytes"], r.reserve("i64", 8))
+    wrong = r.call("tw_mbarrier_change", "i32", place, *given)
+    _fault_if_wrong(r, wrong, r["lane"], r["address"])
+    r.change(r["block"], BLOCK.PROGRESS, "add", 1, "i64")
     r.give(0)
     return r

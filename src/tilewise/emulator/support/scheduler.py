@@ -145,7 +145,7 @@ def _end_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
 def _give_if_stuck(r: Routine, now: _Round) -> None:
     """End the turn of a cluster that does not get on or, as it may wait for others, has had its turns."""
     ctx, worker, first = r["ctx"], r["worker"], r["first"]
-    ready, progress = (r.cast("zext", item.get(), "i64") for item in (now.ready, now.progress))
+    ready, progress = (r.wide(item.get()) for item in (now.ready, now.progress))
     turns = r.change(first, BLOCK.TURNS, "add", ready, "i64")
     r.change(first, BLOCK.PROGRESS, "add", progress, "i64")
     count, seen = r.call("tw_counted", "i64", ctx, first), r.field(first, BLOCK.SEEN, "i64")

@@ -23,6 +23,7 @@ from tilewise.emulator.support.bulk_requests import (
     Verb,
     complete,
     each_block,
+    find_span,
     follow,
     refuse_if,
     request,
@@ -46,23 +47,14 @@ def routines() -> list[Routine]:
 def _plan(r: Routine) -> Value:
     """Make the copy's plan; leave the routine after a fault."""
     plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
-    failed = r.call("tw_tensor_plan", "i32", *r.pointers(), r["data"], plan, r["lane"], r["line"])
-    r.give_if(r.differs(failed, 0), failed)
+    r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), r["data"], plan, r["lane"], r["line"]))
     return plan
-
-
-def _span(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
-    given = (int(space), r["lane"], r["line"], write)
-    found = r.call("tw_span", "ptr", *r.pointers(), address, count, *given)
-    r.give_if(r.is_null(found), 1)
-    return found
 
 
 def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
     """Resolve an address of shared memory and store its host pointer in the plan."""
-    crooked = r.differs(r.op("and", address, _LINE - 1), 0)
-    refuse_if(r, crooked, 17, address)
-    place = _span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
+    refuse_if(r, r.differs(r.op("and", address, _LINE - 1), 0), 17, address)
+    place = find_span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
     offset = r.op("and", address, _OFFSETS)
     base = r.set("ptr", f"getelementptr i8, {place}, {r.op('sub', 0, offset)}")
     r.put(plan, PLAN.BASE, base)
@@ -78,8 +70,9 @@ def _load() -> Routine:
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     with each_block(r, r["data"]) as at:
         _aim(r, plan, at(target), 1)
-        failed = r.call("tw_tensor_rows", "i32", *r.pointers(), plan, r["lane"], r["line"], Verb.LOAD)
-        r.give_if(r.differs(failed, 0), failed)
+        r.give_unless_zero(
+            r.call("tw_tensor_rows", "i32", *r.pointers(), plan, r["lane"], r["line"], Verb.LOAD)
+        )
         with r.when(r.equals(r["spoil"], 0)):
             complete(r, at(barrier), r.field(plan, PLAN.TOTAL, "i64"))
     r.give(0)
@@ -91,10 +84,10 @@ def _store() -> Routine:
     r = Routine("tw_tensor_store", "i32", **POINTERS, data="ptr", **_ONE, step="i32")
     plan = _plan(r)
     r.put(plan, PLAN.STORE_STEP, r["step"])
-    verb = r.cast("trunc", request(r, r["data"], REQUEST.VERB), "i32")
+    verb = r.narrow(request(r, r["data"], REQUEST.VERB))
     reduces = r.equals(verb, Verb.REDUCE)
     with r.when(reduces):
-        operation = r.cast("trunc", request(r, r["data"], REQUEST.REDUCTION), "i32")
+        operation = r.narrow(request(r, r["data"], REQUEST.REDUCTION))
         kind = r.call("tw_reduction", "i32", operation, r.field(plan, PLAN.ELEMENT, "i32"))
         refuse_if(r, r.compare("icmp slt", kind, 0), 16, request(r, r["data"], REQUEST.GLOBAL))
         r.put(plan, PLAN.REDUCTION, kind)
@@ -193,8 +186,7 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
             r.call("tw_watch_row", "void", *given[:5])
         with r.otherwise():
             answer.put(r.call("tw_tensor_gather", "i32", *r.pointers(), *given, r["verb"]))
-    with r.when(r.differs(answer.get(), 0)):
-        r.give(answer.get())
+    r.give_unless_zero(answer.get())
 
 
 _ROW = {"plan": "ptr", "offset": "i64", "place": "i64", "low": "i64", "high": "i64", **_ONE}
@@ -208,7 +200,7 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
     with r.when(r.is_at_least(away, limit)):
         known = r.call("tw_find", "i1", r["ctx"], address, count, r.at(plan, PLAN.FIRST))
         with r.unless(known):
-            _span(r, address, count, Space.GLOBAL, write)
+            find_span(r, address, count, Space.GLOBAL, write)
             r.give(1)
     if not write:
         touch(r, address, count)

@@ -7,6 +7,7 @@ from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import POINTERS, Routine
 from tilewise.emulator.support.bulk_requests import refuse_if
+from tilewise.emulator.support.memory_access import give_failed_if_null, resolve
 from tilewise.emulator.support.tensor_map_layout import BYTES, MAGIC, MAP
 
 __all__ = ["routines"]
@@ -19,14 +20,12 @@ def routines() -> list[Routine]:
     return [_one(), _replace(), _copy()]
 
 
-def _whole(r: Routine, address: Value, space: Value, write: int) -> Value:
+def _whole(r: Routine, address: Value, space: Value | int, write: int) -> Value:
     """Return the pointer to a map; leave the routine after a fault."""
     found = []
     for i in range(2):
-        given = (_HALF, space, r["lane"], r["line"], write)
-        part = r.call("tw_resolve", "ptr", *r.pointers(), r.op("add", address, i * _HALF), *given)
-        r.give_if(r.is_null(part), 1)
-        found.append(part)
+        found.append(resolve(r, r.op("add", address, i * _HALF), _HALF, space, r["lane"], write))
+        give_failed_if_null(r, found[-1])
     return found[0]
 
 
@@ -59,8 +58,7 @@ def _replace() -> Routine:
     with r.each_lane(r["mask"]) as lane:
         address, value = (r.element(r[name], lane, "i64") for name in ("addresses", "values"))
         given = (address, r["space"], r["field"], r["bytes"], value, lane, r["line"])
-        failed = r.call("tw_map_set", "i32", *r.pointers(), *given)
-        r.give_if(r.differs(failed, 0), failed)
+        r.give_unless_zero(r.call("tw_map_set", "i32", *r.pointers(), *given))
     r.give(0)
     return r
 
@@ -69,8 +67,8 @@ def _copy() -> Routine:
     """Copy a map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
     numbers = {"target": "i64", "source": "i64", "lane": "i32", "line": "i32"}
     r = Routine("tw_map_copy", "i32", **POINTERS, **numbers)
-    given = _whole(r, r["source"], r.const("i32", Space.OWN), 0)
-    place = _whole(r, r["target"], r.const("i32", Space.GLOBAL), 1)
+    given = _whole(r, r["source"], Space.OWN, 0)
+    place = _whole(r, r["target"], Space.GLOBAL, 1)
     r.copy(place, given, BYTES)
     r.give(0)
     return r

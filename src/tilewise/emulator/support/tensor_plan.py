@@ -107,7 +107,7 @@ class _Plan:
         for offset, value in ((PLAN.ADDRESS, address), (PLAN.UNIT, self.unit)):
             r.put(self.plan, offset, value)
         for offset, value in ((PLAN.ELEMENT, self.element), (PLAN.NAN, self.nan)):
-            r.put(self.plan, offset, r.cast("trunc", value, "i32"))
+            r.put(self.plan, offset, r.narrow(value))
         rounds = r.is_at_most(r.op("sub", self.element, _TF32), 1)
         r.put(self.plan, PLAN.ROUNDS, r.cast("zext", rounds, "i32"))
         self.rounds = rounds

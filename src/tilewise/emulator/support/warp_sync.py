@@ -23,7 +23,7 @@ def _meet() -> Routine:
     here = r.op("and", everyone, live)
     with r.when(r.differs(lanes, 0)):
         r.put(warp, WARP.LINE, r["line"])
-    missed, stay = r.remove(here, live), r.variable("i32", 0)
+    missed, stay = r.without(live, here), r.variable("i32", 0)
     with r.count(32) as lane:
         named = r.element(r.at(warp, WARP.NAMED), lane, "i32")
         waits = r.differs(r.op("and", named, missed), 0)
@@ -31,6 +31,6 @@ def _meet() -> Routine:
         stay.put(r.op("or", stay.get(), r.select(waits, bit, 0)))
     left = r.op("and", here, stay.get())
     r.put(warp, WARP.MEETING, left)
-    blocked = r.remove(r.remove(left, everyone), r.field(warp, WARP.BLOCKED, "i32"))
+    blocked = r.without(r.field(warp, WARP.BLOCKED, "i32"), r.without(everyone, left))
     r.put(warp, WARP.BLOCKED, r.op("or", blocked, left))
     return r

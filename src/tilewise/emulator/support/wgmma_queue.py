@@ -169,8 +169,7 @@ def _return_sums() -> Routine:
     """Move back the sums that products of the first ``target`` groups changed, unless a later one changes them too."""
     r = Routine("tw_wgmma_return", "void", ctx="ptr", warp="ptr", target="i32")
     state = _state(r, r["warp"])
-    with r.unless(_moves_sums(r, r["ctx"])):
-        r.give()
+    r.give_if(r.negation(_moves_sums(r, r["ctx"])))
     end = r.field(state, PRODUCTS.END, "i32", 4)
     with r.loop() as loop:
         kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
