@@ -13,12 +13,19 @@ from tilewise.emulator.checking.flight_records import (
     each_record,
     first_of_warpgroup,
     groups_of,
+    mark,
     phase_of,
     trim_records,
-    warp_pointers,
     with_rank,
 )
-from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, clocks_of, index_of, now_of, tick
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    call_for_warp,
+    clocks_of,
+    index_of,
+    now_of,
+    tick,
+)
 from tilewise.emulator.llvm.routine import NULL, Routine
 
 __all__ = ["routines"]
@@ -35,18 +42,15 @@ def _copy() -> Routine:
     r = Routine(
         "tw_check_copy", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32", size="i32", line="i32"
     )
-    space, store = r.const("i32", SHARED), r.const("i32", Action.STORE)
-    zero = r.const("i32", 0)
-    given = (*warp_pointers(r), r["addresses"], r["mask"], r["size"], space, store, zero, r["line"], NULL)
-    r.call("tw_check", "void", *given, 4)
+    given = (r["addresses"], r["mask"], r["size"], SHARED, Action.STORE, 0, r["line"], NULL, 4)
+    call_for_warp(r, "tw_check", *given)
     numbers = (r["mask"], r["size"], COPIED, CopySide.TO_SHARED, r["line"])
-    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
+    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
     r.give_if(r.is_null(copy))
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["addresses"], lane, "i64")
         r.put(address_slot(r, copy, lane), 0, r.narrow(address))
-        marked = (space, address, r.wide(r["size"]), Mark.SET, zero, zero)
-        r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+        mark(r, SHARED, address, r.wide(r["size"]), Mark.SET)
     return r
 
 
@@ -54,8 +58,7 @@ def _commit() -> Routine:
     """Some lanes commit a group."""
     r = Routine("tw_check_commit", "void", **WARP_PARAMETERS, mask="i32", kind="i32")
     with r.each_lane(r["mask"]) as lane:
-        place = r.item(groups_of(r, r["kind"]), lane, 4)
-        r.change(place, 0, "add", 1)
+        r.change(r.item(groups_of(r, r["kind"]), lane, 4), 0, "add", 1)
     return r
 
 
@@ -82,7 +85,7 @@ def _wait_groups() -> Routine:
             own = r.element(r.at(copy, COPY.GROUPS), lane, "i32")
             since = r.op("sub", r.element(groups_of(r, r["kind"]), lane, "i32"), own)
             with r.when(r.compare("icmp sgt", since, r["keep"])):
-                r.call("tw_check_land", "void", *warp_pointers(r), copy, lane, now_of(r))
+                call_for_warp(r, "tw_check_land", copy, lane, now_of(r))
                 some.put(1)
     trim_records(r)
     with r.when(r.both(products, some.get())):
@@ -121,6 +124,6 @@ def _complete_phase() -> Routine:
         with r.when(r.both(attached, over)):
             time = r.field(copy, COPY.TIME, "i32")
             with r.each_lane(r.field(copy, COPY.LANES, "i32")) as lane:
-                r.call("tw_check_land", "void", *warp_pointers(r), copy, lane, time)
+                call_for_warp(r, "tw_check_land", copy, lane, time)
     trim_records(r)
     return r

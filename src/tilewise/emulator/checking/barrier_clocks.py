@@ -15,13 +15,15 @@ from tilewise.emulator.checking.vector_clocks import (
     now_of,
     release,
     scope_clock,
-    serial_of,
+    slot_of_warp,
     tick,
     widen,
 )
-from tilewise.emulator.layout import BARRIER, BLOCK, LAUNCH, WARP
+from tilewise.emulator.layout import BARRIER, BLOCK, WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import serial_of
+from tilewise.emulator.support.cluster_parts import each_block
 
 __all__ = ["routines"]
 
@@ -127,9 +129,7 @@ def _release_other_blocks(r: Routine) -> None:
 
     To arrive is enough, even if the barrier orders nothing.
     """
-    with r.count(r.field(r["ctx"], LAUNCH.CLUSTER, "i64")) as rank:
-        stride = r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank)
-        other = r.at(r.field(r["block"], BLOCK.FIRST, "ptr"), stride)
+    with each_block(r, r.field(r["block"], BLOCK.FIRST, "ptr")) as (_, other):
         user = r.op("lshr", r.field(other, BLOCK.USER, "i32"), LANE_BITS)
         with r.when(r.equals(user, serial_of(r))):
             r.put(other, BLOCK.USED, 0)
@@ -144,10 +144,8 @@ def _pass_barrier() -> Routine:
         number.put(r.field(waiting, 0, "i32"))
         r.give_if(r.equals(number.get(), 0))
         # NOTE: where lanes are apart, others of the warp may come by while these still wait.
-        held = r.at(r["warp"], WARP.WAITING)
-        held = r.item(held, r.op("sub", number.get(), 1), 4)
-        with r.when(r.differs(r.field(held, 0, "i32"), 0)):
-            r.give()
+        held = r.element(r.at(r["warp"], WARP.WAITING), r.op("sub", number.get(), 1), "i32")
+        r.give_if(r.differs(held, 0))
         r.put(waiting, 0, 0)
     with r.otherwise(), r.when(r.differs(r.field(r["warp"], WARP.HELD, "i32"), 0)):
         r.give()
@@ -157,7 +155,7 @@ def _pass_barrier() -> Routine:
     _end_phase(r, clock, end)
     mark_synced(r, r.field(end, 0, "i32"))
     # NOTE: by the letter it takes a fence; compilers let a barrier do.
-    r.put(r.item(r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), index_of(r), 4), 0, r.field(end, 0, "i32"))
+    r.put(slot_of_warp(r, CLOCKS.PUBLISHED), 0, r.field(end, 0, "i32"))
     acquire(r, clock)
     with r.when(r.differs(r["fences"], 0)):
         for wide in (0, 1):

@@ -9,7 +9,6 @@ from tilewise.emulator.check_layout import (
     CLOCKS,
     FINDING,
     GROUP_KINDS,
-    LANE_BITS,
     SYNC_VAR_KEY,
     FindingKind,
 )
@@ -19,12 +18,13 @@ from tilewise.emulator.checking.vector_clocks import (
     clock_bytes,
     clocks_of,
     now_of,
-    serial_of,
     tick,
+    warps_of_cluster,
 )
-from tilewise.emulator.layout import BLOCK, LAUNCH, Space
+from tilewise.emulator.layout import BLOCK, LAUNCH
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["routines"]
 
@@ -57,7 +57,7 @@ def _begin_block() -> Routine:
 
 def _begin_cluster(r: Routine, first: Value) -> None:
     clocks = clocks_of(r)
-    warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+    warps = warps_of_cluster(r)
     row = clock_bytes(r)
     born = now_of(r)
     tick(r)
@@ -130,9 +130,7 @@ def _report_unnamed_lanes() -> Routine:
     r = Routine("tw_check_named", "void", **WARP_PARAMETERS, mask="i32", line="i32")
     r.give_if(r.equals(r["mask"], 0))
     first = r.find_lowest(r["mask"], True)
-    who, zero = r.op("or", r.op("shl", serial_of(r), LANE_BITS), first), r.const("i32", 0)
-    given = (FindingKind.BAD_MASK, Space.SHARED, r["line"], zero)
-    r.call("tw_check_finding", "void", r["ctx"], *given, r.const("i64", 0), who, zero, zero, zero)
+    record_finding(r, FindingKind.BAD_MASK, accessor(r, first), r["line"])
     return r
 
 
@@ -143,5 +141,5 @@ def _note_allocations() -> Routine:
         address = r.element(r["addresses"], lane, "i64")
         place = r.set("ptr", f"inttoptr {address} to ptr")
         r.put(place, 4, r["line"])
-        r.put(place, 8, r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane))
+        r.put(place, 8, accessor(r, lane))
     return r

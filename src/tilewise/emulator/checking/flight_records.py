@@ -28,10 +28,17 @@ from tilewise.emulator.check_layout import (
     StoreStep,
 )
 from tilewise.emulator.checking.shadow_lookup import find_shadow
-from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, clocks_of, index_of, now_of, serial_of
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    call_for_warp,
+    clocks_of,
+    index_of,
+    now_of,
+)
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, WARP, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import NULL, Routine
+from tilewise.emulator.support.checked import accessor, serial_of
 
 __all__ = [
     "BULKS",
@@ -44,10 +51,10 @@ __all__ = [
     "each_record",
     "first_of_warpgroup",
     "groups_of",
+    "mark",
     "phase_of",
     "routines",
     "trim_records",
-    "warp_pointers",
     "with_rank",
 ]
 
@@ -67,8 +74,17 @@ def routines() -> list[Routine]:
     return [_mark_stretch(), _new_record(), _complete()]
 
 
-def warp_pointers(r: Routine) -> tuple[Value, Value, Value]:
-    return r["ctx"], r["block"], r["warp"]
+def mark(
+    r: Routine,
+    space: Value | int,
+    address: Value,
+    count: Value,
+    what: Value | int,
+    time: Value | int = 0,
+    who: Value | int = 0,
+) -> None:
+    """Change the in-flight marks of a stretch of memory."""
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], space, address, count, what, time, who)
 
 
 def _mark_stretch() -> Routine:
@@ -188,8 +204,7 @@ def phase_of(r: Routine, key: Value) -> Value:
     """The parity of the phase that an mbarrier is in; its key is its address with a rank, and 1 more."""
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     address, found = r.op("sub", key, 1), r.variable("i32", 0)
-    given = (r["ctx"], r["block"], SHARED, address, place)
-    with r.when(r.call("tw_check_where", "i1", *given)):
+    with r.when(r.call("tw_check_where", "i1", r["ctx"], r["block"], SHARED, address, place)):
         offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
         word = r.field(r.at(r.field(place, SHADOW.MEMORY, "ptr"), offset), 0, "i64")
         found.put(r.narrow(r.op("and", r.op("lshr", word, _PHASE_BIT), 1)))
@@ -208,26 +223,22 @@ def _complete() -> Routine:
     r = Routine("tw_check_land", "void", **WARP_PARAMETERS, copy="ptr", lane="i32", time="i32")
     copy, lane = r["copy"], r["lane"]
     bit = r.op("shl", 1, lane)
-    r.put(copy, COPY.LANES, r.op("and", r.field(copy, COPY.LANES, "i32"), r.op("xor", bit, -1)))
+    r.put(copy, COPY.LANES, r.without(r.field(copy, COPY.LANES, "i32"), bit))
     with r.when(r.equals(r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
-        numbers = [r.field(address_slot(r, copy, r.const("i32", i)), 0, "i32") for i in range(6)]
-        high, low = r.wide(numbers[1]), r.wide(numbers[0])
+        low, high, *numbers = (r.field(copy, COPY.PLACES + 4 * i, "i32") for i in range(6))
         beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.narrow(index_of(r)))
         who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), LANE_BITS), WHOLE)
-        bits, free = r.op("or", r.op("shl", high, 32), low), r.const("i32", Mark.FREE)
-        given = (bits, *numbers[2:], free, r["time"], who)
-        r.call("tw_check_matrix", "void", *warp_pointers(r), *given)
+        bits = r.op("or", r.op("shl", r.wide(high), 32), r.wide(low))
+        call_for_warp(r, "tw_check_matrix", bits, *numbers, Mark.FREE, r["time"], who)
         r.give()
     way = r.field(copy, COPY.SIDE, "i32")
     with r.when(r.equals(way, CopySide.TO_GLOBAL)):
-        step, line = r.const("i32", StoreStep.RELEASE), r.field(copy, COPY.LINE, "i32")
-        given = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES), lane, line, step)
+        stored = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES), lane)
+        given = (*stored, r.field(copy, COPY.LINE, "i32"), StoreStep.RELEASE)
         r.call("tw_check_store", "i32", r["ctx"], NULL, r["block"], r["warp"], *given)
         r.give()
     address = r.wide(r.field(address_slot(r, copy, lane), 0, "i32"))
     leaves = r.equals(way, CopySide.FROM_SHARED)
-    what = r.select(leaves, Mark.FREE, Mark.LAND)
-    who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
-    given = (address, r.wide(r.field(copy, COPY.BYTES, "i32")), what, r["time"], who)
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], SHARED, *given)
+    what, count = r.select(leaves, Mark.FREE, Mark.LAND), r.wide(r.field(copy, COPY.BYTES, "i32"))
+    mark(r, SHARED, address, count, what, r["time"], accessor(r, lane))
     return r

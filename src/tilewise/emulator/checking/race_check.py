@@ -30,18 +30,19 @@ from tilewise.emulator.checking.shadow_lookup import find_shadow, shadow_lookup
 from tilewise.emulator.checking.shadow_word import ShadowWord, check_and_record, store_access
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
+    call_for_warp,
     clocks_of,
     index_of,
     merge_private_clock,
-    serial_of,
+    warps_of_cluster,
 )
-from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import NULL, Loop, MutableValue, Routine
+from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["routines"]
 
-_FALSE = Value("i1", "false")
 _LANE_MASK = (1 << LANE_BITS) - 1
 
 
@@ -120,18 +121,16 @@ def _unset_is_padding() -> Routine:
         with r.count(size) as i:
             here = r.op("add", address, i)
             known = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], here, place)
-            r.give_if(r.negation(known), _FALSE)
+            r.give_if(r.negation(known), 0)
             offset = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
-            column = r.at(
-                r.field(place, SHADOW.CELLS, "ptr"),
-                r.op("mul", r.field(place, SHADOW.STRIDE, "i64"), CELLS.STATE),
-            )
+            stride = r.op("mul", r.field(place, SHADOW.STRIDE, "i64"), CELLS.STATE)
+            column = r.at(r.field(place, SHADOW.CELLS, "ptr"), stride)
             state = r.wide(r.field(r.at(column, r.op("and", offset, -4)), 0, "i32"))
             bit = r.op("and", r.op("lshr", state, r.op("and", offset, 3)), 1)
             unset.put(r.op("or", unset.get(), r.op("shl", bit, i)))
         every = r.equals(unset.get(), r.op("sub", r.op("shl", 1, size), 1))
         other = r.both(r.differs(before.get(), 0), r.differs(before.get(), unset.get()))
-        r.give_if(r.op("or", r.op("or", every, other), r.equals(unset.get(), 0)), _FALSE)
+        r.give_if(r.op("or", r.op("or", every, other), r.equals(unset.get(), 0)), 0)
         before.put(unset.get())
     r.give(r.differs(before.get(), 0))
     return r
@@ -180,19 +179,14 @@ def _leave() -> Routine:
     some = r.both(r.differs(time, 0), r.differs(r["lanes"], 0))
     r.give_if(r.negation(r.both(some, last)))
     merge_private_clock(r)
-    given = (r["ctx"], r["block"], r["warp"], user, time, r.op("shl", serial_of(r), LANE_BITS))
-    known = r.call("tw_check_known", "i1", *given)
+    known = call_for_warp(r, "tw_check_known", user, time, accessor(r, 0), result="i1")
     with r.when(known):  # as long as this warp was there, so was the memory
         r.put(r["block"], BLOCK.USED, 0)
         r.give()
     done = r.wide(r.op("add", r.field(r["block"], BLOCK.DONE, "i32"), 1))
     with r.when(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
-        zero = r.const("i32", 0)
-        kind, space = r.const("i32", FindingKind.EARLY_EXIT), r.const("i32", Space.SHARED)
-        who = r.op("shl", serial_of(r), LANE_BITS)
         use = r.field(r["block"], BLOCK.USE, "i32")
-        found = (kind, space, zero, use, r.const("i64", 0), who, user, zero, zero)
-        r.call("tw_check_finding", "void", r["ctx"], *found)
+        record_finding(r, FindingKind.EARLY_EXIT, accessor(r, 0), 0, use, 0, user)
     return r
 
 
@@ -284,7 +278,7 @@ def _check_proxy_fence(word: ShadowWord) -> None:
     time, who, info = (word.get(column) for column in (CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
     thread = r.equals(r.op("and", info, PROXY), 0)
     with r.when(r.both(thread, r.is_above(time, word.born))):
-        warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+        warps = warps_of_cluster(r)
         serial, fenced = r.wide(r.op("lshr", who, LANE_BITS)), r.field(clocks_of(r), CLOCKS.FENCED, "ptr")
         theirs = r.element(fenced, r.op("urem", serial, warps), "i32")
         own = r.element(fenced, index_of(r), "i32")

@@ -17,21 +17,14 @@ from tilewise.emulator.check_layout import (
     SHADOW,
     UNSET,
 )
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    check_state,
-    clocks_of,
-    index_of,
-    now_of,
-    serial_of,
-)
+from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, check_state, now_of, slot_of_warp
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import serial_of
 
 __all__ = ["ROW", "routines"]
 
-_TRUE, _FALSE = Value("i1", "true"), Value("i1", "false")
 _WARP_SHIFT = LANE_BITS
 _LANE_MASK = (1 << LANE_BITS) - 1
 ROW = 384  # bytes of a table for 32 words: which word, counted from the first; which lane; which bytes
@@ -42,14 +35,7 @@ def routines() -> list[Routine]:
     return [_few(), _row()]
 
 
-_PARAMETERS = {
-    "address": "i64",
-    "table": "ptr",
-    "words": "i64",
-    "space": "i32",
-    "writes": "i32",
-    "line": "i32",
-}
+_ACCESS = {"address": "i64", "table": "ptr", "words": "i64", "space": "i32", "writes": "i32", "line": "i32"}
 
 
 class _FastAccess:
@@ -60,18 +46,17 @@ class _FastAccess:
         place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
         shared = r.equals(r["space"], Space.SHARED)
         odd = r.differs(r.op("and", r["address"], 3), 0)
-        r.give_if(odd, _FALSE)
+        r.give_if(odd, 0)
         state = check_state(r)
         self.cells = r.variable("ptr", r.field(r["block"], BLOCK.CELLS, "ptr"))
         self.stride = r.variable("i64", r.field(state, CHECK.STRIDE, "i64"))
         self.offset = r.variable("i64", r["address"])
         limit = r.variable("i64", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
-        at = r.item(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), 4)
-        past = r.variable("i32", r.field(at, 0, "i32"))
+        past = r.variable("i32", r.field(slot_of_warp(r, CLOCKS.LEAST), 0, "i32"))
         with r.unless(shared):
             found = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], r["address"], place)
-            remote = r.differs(r.field(place, SHADOW.OWNER, "ptr"), Value("ptr", "null"))
-            r.give_if(r.op("or", r.negation(found), remote), _FALSE)
+            local = r.is_null(r.field(place, SHADOW.OWNER, "ptr"))
+            r.give_if(r.negation(r.both(found, local)), 0)
             self.cells.put(r.field(place, SHADOW.CELLS, "ptr"))
             self.stride.put(r.field(place, SHADOW.STRIDE, "i64"))
             self.offset.put(r.op("sub", r["address"], r.field(place, SHADOW.FIRST, "i64")))
@@ -82,7 +67,7 @@ class _FastAccess:
         far = r.op("mul", r["span"], 4)
         room = r.is_at_most(far, limit.get())
         fits = r.is_at_most(self.offset.get(), r.op("sub", limit.get(), far))
-        r.give_if(r.negation(r.both(room, fits)), _FALSE)
+        r.give_if(r.negation(r.both(room, fits)), 0)
         self.ordered_until, self.now = past.get(), now_of(r)
         self.high = r.op("shl", serial_of(r), _WARP_SHIFT)
         self.line = r.op("shl", r["line"], LINE_BITS)
@@ -92,7 +77,7 @@ class _FastAccess:
 
 def _row() -> Routine:
     """Check and record an access to adjacent words, a multiple of 32 of them; false if it needs the full check."""
-    r = Routine("tw_check_row", "i1", **WARP_PARAMETERS, **_PARAMETERS, span="i64")
+    r = Routine("tw_check_row", "i1", **WARP_PARAMETERS, **_ACCESS, span="i64")
     access = _FastAccess(r)
     past, now = r.splat(access.ordered_until), r.splat(access.now)
     with r.count(r["words"], 0, 32) as start:
@@ -106,7 +91,7 @@ def _row() -> Routine:
             row.store()
         with r.otherwise():
             row.load()
-    r.give(_TRUE)
+    r.give(1)
     return r
 
 
@@ -116,14 +101,8 @@ class _WordRow:
     def __init__(
         self, r: Routine, columns: list[Value], who: Value, info: Value, past: Value, now: Value
     ) -> None:
-        self.r, self.columns, self.who, self.info, self.ordered_until, self.now = (
-            r,
-            columns,
-            who,
-            info,
-            past,
-            now,
-        )
+        self.r, self.columns, self.who, self.info = r, columns, who, info
+        self.ordered_until, self.now = past, now
 
     def get(self, column: int) -> Value:
         return self.r.field(self.columns[column], 0, _VECTOR, 4)
@@ -142,7 +121,7 @@ class _WordRow:
 
     def leave_fast_path(self, lanes: Value) -> None:
         with self.r.when(self.has_any(lanes)):
-            self.r.give(_FALSE)
+            self.r.give(0)
 
     def load(self) -> None:
         r = self.r
@@ -190,15 +169,18 @@ class _WordRow:
         ):
             wrong = r.op("or", wrong, self.is_late(time, who))
         self.leave_fast_path(wrong)
-        self.put(CELLS.WRITTEN, self.now)
-        self.put(CELLS.WRITER, self.who)
-        self.put(CELLS.WRITE, self.info)
-        self.put(CELLS.STATE, r.const(_VECTOR, 0))
+        self.put_all((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
+        self.put(CELLS.STATE, r.const(self.who, 0))
+
+    def put_all(self, columns: tuple[int, int, int], who: Value | None = None) -> None:
+        """Record the access in these columns."""
+        for column, value in zip(columns, (self.now, who or self.who, self.info), strict=True):
+            self.put(column, value)
 
 
 def _few() -> Routine:
     """Check and record an access to words that are not all adjacent; false if it needs the full check."""
-    r = Routine("tw_check_few", "i1", **WARP_PARAMETERS, **_PARAMETERS, span="i64")
+    r = Routine("tw_check_few", "i1", **WARP_PARAMETERS, **_ACCESS, span="i64")
     access = _FastAccess(r)
     with r.count(r["words"]) as i:
         number = r.op("and", i, 31)
@@ -212,7 +194,7 @@ def _few() -> Routine:
             one.store()
         with r.otherwise():
             one.load()
-    r.give(_TRUE)
+    r.give(1)
     return r
 
 
@@ -238,27 +220,9 @@ class _OneWord(_WordRow):
         with r.when(r.op("or", r.negation(is_late), own)):
             several = r.op("or", r.op("shl", warp, _WARP_SHIFT), SEVERAL)
             who = r.select(r.both(again, r.differs(reader, self.who)), several, self.who)
-            self._all((CELLS.READ, CELLS.READER, CELLS.READING), who)
+            self.put_all((CELLS.READ, CELLS.READER, CELLS.READING), who)
         with r.otherwise():
             earlier = r.op("lshr", self.get(CELLS.EARLIER_READER), _WARP_SHIFT)
             free = r.is_at_most(self.get(CELLS.EARLIER), self.ordered_until)
             with r.when(r.op("or", free, r.equals(earlier, warp))):
-                self._all((CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
-
-    def _all(self, columns: tuple[int, int, int], who: Value | None = None) -> None:
-        for column, value in zip(columns, (self.now, who or self.who, self.info), strict=True):
-            self.put(column, value)
-
-    def store(self) -> None:
-        r = self.r
-        state = r.op("and", self.get(CELLS.STATE), FLAGS)
-        wrong = r.differs(state, 0)
-        for time, who in (
-            (CELLS.WRITTEN, CELLS.WRITER),
-            (CELLS.READ, CELLS.READER),
-            (CELLS.EARLIER, CELLS.EARLIER_READER),
-        ):
-            wrong = r.op("or", wrong, self.is_late(time, who))
-        self.leave_fast_path(wrong)
-        self._all((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
-        self.put(CELLS.STATE, r.const("i32", 0))
+                self.put_all((CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))

@@ -7,10 +7,9 @@ from tilewise.emulator.checking.vector_clocks import check_state, clocks_of
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import NULL, Routine
+from tilewise.emulator.support.cluster_parts import find_block
 
 __all__ = ["find_shadow", "shadow_lookup"]
-
-_FALSE = Value("i1", "false")
 
 
 def find_shadow(r: Routine, place: Value, here: Value, space: Value) -> Value:
@@ -45,10 +44,8 @@ def _in_shared(r: Routine, start: Value) -> None:
     rank = r.op("lshr", within, RANK_SHIFT)
     owner = r.variable("ptr", r["block"])
     with r.when(r.differs(rank, 0)):
-        first = r.field(r["block"], BLOCK.FIRST, "ptr")
-        stride = r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64")
-        r.give_if(r.is_above(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), _FALSE)
-        owner.put(r.at(first, r.op("mul", r.op("sub", rank, 1), stride)))
+        r.give_if(r.is_above(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), 0)
+        owner.put(find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), r.op("sub", rank, 1)))
     here = owner.get()
     size = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
     first_address = r.op("add", start, r.op("shl", rank, RANK_SHIFT))
@@ -67,7 +64,7 @@ def _range_of(r: Routine) -> Value:
     """The range that an address of global memory lies in; returns false from the routine if there is none."""
     state = check_state(r)
     known = r.variable("ptr", r.field(state, CHECK.LAST, "ptr"))
-    r.give_if(r.is_null(known.get()), _FALSE)
+    r.give_if(r.is_null(known.get()), 0)
     with r.unless(_within(r, known.get())):
         known.put(NULL)
         low, high = (r.variable("i64", 0), r.variable("i64", r.field(state, CHECK.RANGE_COUNT, "i64")))
@@ -78,12 +75,11 @@ def _range_of(r: Routine) -> Value:
             with r.when(_within(r, item)):
                 known.put(item)
                 low.put(high.get())
+            with r.otherwise_when(r.is_below(r["address"], r.field(item, RANGE.FIRST, "i64"))):
+                high.put(middle)
             with r.otherwise():
-                with r.when(r.is_below(r["address"], r.field(item, RANGE.FIRST, "i64"))):
-                    high.put(middle)
-                with r.otherwise():
-                    low.put(r.op("add", middle, 1))
-        r.give_if(r.is_null(known.get()), _FALSE)
+                low.put(r.op("add", middle, 1))
+        r.give_if(r.is_null(known.get()), 0)
         r.put(state, CHECK.LAST, known.get())
     return known.get()
 

@@ -31,6 +31,7 @@ from tilewise.emulator.check_layout import (
     FindingKind,
 )
 from tilewise.emulator.checking.vector_clocks import (
+    call_for_warp,
     check_state,
     clock_base,
     clocks_of,
@@ -39,11 +40,11 @@ from tilewise.emulator.checking.vector_clocks import (
     index_of,
     now_of,
     own_clock,
-    serial_of,
 )
 from tilewise.emulator.layout import LAUNCH
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import NULL, MutableValue, Routine
+from tilewise.emulator.support.checked import record_finding, serial_of
 
 __all__ = ["ShadowWord", "check_and_record", "store_access"]
 
@@ -69,10 +70,8 @@ class ShadowWord:
         self.high = r.op("shl", self.serial, LANE_BITS)
         self.line = r.op("shl", r["line"], LINE_BITS)
         # The lane that this clock covers further than its warp; whether a lane of this warp has a private clock.
-        self.further, self.private = (
-            r.op("lshr", covered_lane(r, self.clock), LANE_BITS),
-            has_private_clock(r),
-        )
+        self.further = r.op("lshr", covered_lane(r, self.clock), LANE_BITS)
+        self.private = has_private_clock(r)
         self.proven = {column: (r.variable("i32", -1), r.variable("i32", 0)) for column in _TIME_COLUMNS}
         self.unset_ignored = r.variable("i32", _UNKNOWN)
         self.flags = r.op("and", r["flags"], (1 << LINE_BITS) - 1)
@@ -130,8 +129,8 @@ class ShadowWord:
             again = r.both(r.equals(who.get(), other), r.is_at_least(till.get(), time))
             late.put(r.negation(again))
         with r.when(r.both(late.get(), r.op("or", further, self.private))):
-            given = (r["ctx"], r["block"], r["warp"], other, time, self.who)
-            with r.when(r.call("tw_check_known", "i1", *given)):
+            known = call_for_warp(r, "tw_check_known", other, time, self.who, result="i1")
+            with r.when(known):
                 late.put(0)
                 who.put(other)
                 till.put(time)
@@ -187,11 +186,10 @@ class ShadowWord:
 
     def report(self, kind: FindingKind | Value, other: Value, info: Value) -> None:
         r = self.r
-        number = r.const("i32", int(kind)) if isinstance(kind, FindingKind) else kind
-        other_line = r.op("lshr", info, LINE_BITS)
+        before = r.op("lshr", info, LINE_BITS)
         flags = r.op("or", self.flags, r.op("shl", r.op("and", info, (1 << LINE_BITS) - 1), 8))
-        given = (number, r["space"], r["line"], other_line, self.address, self.who, other, self.bytes, flags)
-        r.call("tw_check_finding", "void", r["ctx"], *given)
+        found = (r["line"], before, self.address, other, self.bytes, flags, r["space"])
+        record_finding(r, kind, self.who, *found)
 
 
 def check_and_record(word: ShadowWord, writes: Value, stores: Value, same: MutableValue) -> None:
@@ -239,7 +237,7 @@ def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
         with r.unless(stores), r.when(r.differs(missing, 0)):
             if (
                 word.ignores_unset
-            ):  # computed once per access: bytes count as written once they have been read
+            ):  # found out once per access: bytes count as written once they have been read
                 with r.when(r.equals(word.unset_ignored.get(), _UNKNOWN)):
                     word.unset_ignored.put(r.cast("zext", word.ignores_unset(r), "i32"))
             with r.when(r.differs(word.unset_ignored.get(), 1)):

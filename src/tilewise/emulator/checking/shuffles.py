@@ -7,17 +7,11 @@ register, and always 0.
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, LANE_BITS, SHUFFLED, FindingKind
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    check_state,
-    clocks_of,
-    index_of,
-    serial_of,
-)
-from tilewise.emulator.layout import Space
+from tilewise.emulator.check_layout import CHECK, CLOCKS, SHUFFLED, FindingKind
+from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, check_state, clocks_of, index_of
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["HEAD_BYTES", "ROW_BYTES", "routines"]
 
@@ -54,9 +48,8 @@ def _shuffle() -> Routine:
         found = r.variable("i64", r.element(values, source, "i64"))
         members = r.op("and", named, r["mask"])
         present = r.op("and", r.op("lshr", members, source), 1)
-        own = r.op(
-            "and", r.op("lshr", members, lane), 1
-        )  # NOTE: else its mask is wrong, which is told already
+        # NOTE: a lane that does not name itself has a wrong mask, which is another finding.
+        own = r.op("and", r.op("lshr", members, lane), 1)
         with r.when(r.is_below(present, own)):
             lanes = r.op("or", r.op("shl", lane, SHUFFLED.READER), source)
             low = r.op("or", r.op("shl", r["line"], SHUFFLED.LINE), lanes)
@@ -84,16 +77,13 @@ def _use() -> Routine:
     """Lanes do with a register what others see: store it, branch by it, take it for an address."""
     r = Routine("tw_check_use", "void", **WARP_PARAMETERS, register="i32", mask="i32", line="i32")
     _return_if_all_defined(r)
-    row, zero = _row(r, "register"), r.const("i32", 0)
-    serial = r.op("shl", serial_of(r), LANE_BITS)
+    row = _row(r, "register")
     with r.each_lane(r["mask"]) as lane:
         known = r.element(row, lane, "i64")
         with r.when(r.differs(known, 0)):
             low = r.narrow(known)
-            reader = r.op("and", r.op("lshr", low, SHUFFLED.READER), 31)
-            who, other = r.op("or", serial, lane), r.op("or", serial, reader)
-            kind, space = (r.const("i32", FindingKind.SHUFFLE_INACTIVE_LANE), r.const("i32", Space.SHARED))
+            who, other = accessor(r, lane), accessor(r, r.op("and", r.op("lshr", low, SHUFFLED.READER), 31))
             lines = (r["line"], r.op("lshr", low, SHUFFLED.LINE))
-            r.call("tw_check_finding", "void", r["ctx"], kind, space, *lines, known, who, other, zero, zero)
+            record_finding(r, FindingKind.SHUFFLE_INACTIVE_LANE, who, *lines, known, other)
             r.put(r.item(row, lane, 8), 0, r.const("i64", 0))
     return r

@@ -15,15 +15,16 @@ from tilewise.emulator.check_layout import (
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
     acquire,
+    call_for_warp,
     check_state,
     clock_bytes,
     clocks_of,
-    index_of,
     join,
     lone_lane,
     now_of,
     release,
     scope_clock,
+    slot_of_warp,
     tick,
 )
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW, Space
@@ -54,9 +55,9 @@ def _fence() -> Routine:
 def _proxy_fence() -> Routine:
     """A proxy fence: the asynchronous proxy sees this warp's accesses; without ``all``, its mbarriers alone."""
     r = Routine("tw_check_proxy", "void", **WARP_PARAMETERS, all="i32")
-    r.put(r.item(r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), index_of(r), 4), 0, now_of(r))
+    r.put(slot_of_warp(r, CLOCKS.PUBLISHED), 0, now_of(r))
     with r.when(r.differs(r["all"], 0)):
-        r.put(r.item(r.field(clocks_of(r), CLOCKS.FENCED, "ptr"), index_of(r), 4), 0, now_of(r))
+        r.put(slot_of_warp(r, CLOCKS.FENCED), 0, now_of(r))
     tick(r)
     return r
 
@@ -64,17 +65,11 @@ def _proxy_fence() -> Routine:
 def _find_sync_var() -> Routine:
     """Key → clock of a sync variable, in the hash table of its cluster or of the launch; a new one is entered."""
     r = Routine("tw_check_spot", "ptr", ctx="ptr", block="ptr", shared="i32", key="i64")
-    clocks, inside = r.field(r["block"], BLOCK.CLOCKS, "ptr"), r.differs(r["shared"], 0)
-    here, everywhere = (
-        r.field(clocks, CLOCKS.SYNC_VARS, "ptr"),
-        r.field(check_state(r), CHECK.SYNC_VARS, "ptr"),
-    )
+    clocks, state, inside = clocks_of(r), check_state(r), r.differs(r["shared"], 0)
+    here, everywhere = r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.field(state, CHECK.SYNC_VARS, "ptr")
     start = r.select(inside, here, everywhere)
-    counts = (
-        r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"),
-        r.field(check_state(r), CHECK.SYNC_VAR_COUNT, "i64"),
-    )
-    count = r.select(inside, *counts)
+    few, many = r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"), r.field(state, CHECK.SYNC_VAR_COUNT, "i64")
+    count = r.select(inside, few, many)
     row = clock_bytes(r)
     size, wanted = r.op("add", row, SYNC_VAR_KEY), r.op("add", r["key"], 1)
     slot = r.variable("i64", r.op("lshr", r.op("mul", wanted, _HASH_FACTOR), 40))
@@ -121,16 +116,14 @@ def _sync() -> Routine:
             address.put(r.op("or", address.get(), r.op("shl", rank, RANK_SHIFT)))
         with r.when(r.differs(before.get(), address.get())):
             before.put(address.get())
-            given = (r["ctx"], r["block"], r["warp"], shared.get())
             with r.when(r.both(inside, _has_flag(r, PHASE_OVER))):
-                key = r.op("add", address.get(), 1)
-                r.call("tw_check_seen", "void", r["ctx"], r["block"], r["warp"], key)
+                call_for_warp(r, "tw_check_seen", r.op("add", address.get(), 1))
             with r.unless(inside):
                 serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
                 near = r.op("xor", address.get(), r.op("shl", r.op("add", serial, 1), 40))
-                r.call("tw_check_one", "void", *given, near, r["how"], 0, alone)
+                call_for_warp(r, "tw_check_one", shared.get(), near, r["how"], 0, alone)
             with r.unless(r.both(r.negation(inside), _has_flag(r, BLOCK_SCOPE))):
-                r.call("tw_check_one", "void", *given, address.get(), r["how"], 1, alone)
+                call_for_warp(r, "tw_check_one", shared.get(), address.get(), r["how"], 1, alone)
     return r
 
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import LANE_BITS, PROXY, WHOLE, Action, CopySide
-from tilewise.emulator.checking.flight_records import (
-    PRODUCTS,
-    SHARED,
-    Mark,
-    address_slot,
-    warp_pointers,
-    with_rank,
-)
-from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, serial_of
+from tilewise.emulator.check_layout import COPY, PROXY, WHOLE, Action, CopySide
+from tilewise.emulator.checking.flight_records import PRODUCTS, SHARED, Mark, mark, with_rank
+from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, call_for_warp
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, Routine
+from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import accessor, check_touch
 
 __all__ = ["routines"]
 
@@ -60,15 +54,10 @@ def _walk_matrix() -> Routine:
 
 
 def _mark_row(r: Routine, place: Value) -> None:
-    many = r.const("i64", 16)
     with r.when(r.equals(r["what"], Mark.LEAVE)):
-        space, flags = r.const("i32", SHARED), r.const("i32", PROXY)
         # NOTE: while it is issued, ``time`` is the line of the PTX.
-        lane, load = r.const("i32", WHOLE), r.const("i32", Action.LOAD)
-        given = (lane, place, many, space, load, flags, r["time"], NULL)
-        r.call("tw_check_touch", "void", *warp_pointers(r), *given)
-    marked = (SHARED, place, many, r["what"], r["time"], r["who"])
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+        check_touch(r, WHOLE, place, 16, SHARED, Action.LOAD, PROXY, r["time"])
+    mark(r, SHARED, place, r.const("i64", 16), r["what"], r["time"], r["who"])
 
 
 def _issue() -> Routine:
@@ -78,15 +67,13 @@ def _issue() -> Routine:
     own = r.differs(r["first"], 0)  # of A: 16 of its 64 rows
     r.give_if(r.negation(r.op("or", own, r.equals(index, 0))))
     first = r.select(own, r.op("mul", index, 2), 0)
-    way = r.const("i32", CopySide.FROM_SHARED)
-    numbers = (1, 0, PRODUCTS, way, r["line"])
-    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
+    numbers = (1, 0, PRODUCTS, CopySide.FROM_SHARED, r["line"])
+    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
     r.give_if(r.is_null(copy))
     high = r.narrow(r.op("lshr", r["bits"], 32))
     request = (r.narrow(r["bits"]), high, first, r["rows"], r["bricks"], r["across"])
     for i, value in enumerate(request):
-        r.put(address_slot(r, copy, r.const("i32", i)), 0, value)
-    leave, who = r.const("i32", Mark.LEAVE), r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)
-    given = (r["bits"], first, r["rows"], r["bricks"], r["across"], leave, r["line"], who)
-    r.call("tw_check_matrix", "void", *warp_pointers(r), *given)
+        r.put(copy, COPY.PLACES + 4 * i, value)
+    given = (r["bits"], first, r["rows"], r["bricks"], r["across"], Mark.LEAVE, r["line"])
+    call_for_warp(r, "tw_check_matrix", *given, accessor(r, WHOLE))
     return r

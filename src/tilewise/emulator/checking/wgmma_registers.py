@@ -7,31 +7,29 @@ fence, and the group of products that uses it; the index is the register's numbe
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, LANE_BITS, WHOLE, FindingKind
+from tilewise.emulator.check_layout import CHECK, CLOCKS, WHOLE, FindingKind
 from tilewise.emulator.checking.flight_records import PRODUCTS, first_of_warpgroup, groups_of
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
+    call_for_warp,
     check_state,
     clocks_of,
     index_of,
     merge_private_clock,
     own_clock,
     own_entry,
-    serial_of,
+    raise_to,
 )
-from tilewise.emulator.layout import WARP, Space
+from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["ENTRY_BYTES", "routines"]
 
 ENTRY_BYTES = 16  # bytes of a register in the table
-_FENCED, _WRITES, _DONE = (
-    0,
-    4,
-    8,
-)  # at its start: whether the warp ever fenced; whether it wrote since; how many
-# of its groups it has waited for
+# At its start: whether the warp ever fenced; whether it wrote since; how many of its groups it has waited for.
+_FENCED, _WRITES, _DONE = 0, 4, 8
 _WRITTEN, _GROUP, _ISSUED = 0, 4, 8  # of a register: lines of the PTX, and the group and 1 more
 
 
@@ -49,12 +47,8 @@ def _closed_groups(r: Routine) -> Value:
     return r.field(groups_of(r, PRODUCTS), 0, "i32")
 
 
-def _report(r: Routine, kind: FindingKind, before: Value, lane: Value) -> None:
-    who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
-    other = r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)
-    zero = r.const("i32", 0)
-    given = (int(kind), Space.SHARED, r["line"], before)
-    r.call("tw_check_finding", "void", r["ctx"], *given, r.const("i64", 0), who, other, zero, zero)
+def _report(r: Routine, kind: FindingKind, before: Value | int, lane: Value | int) -> None:
+    record_finding(r, kind, accessor(r, lane), r["line"], before, 0, accessor(r, WHOLE))
 
 
 def _first_lane(r: Routine) -> Value:
@@ -107,18 +101,18 @@ def _check_read() -> Routine:
 def _issue() -> Routine:
     """Check and record the registers, by number, of a wgmma that a warp issues."""
     r = Routine("tw_check_used", "void", **WARP_PARAMETERS, numbers="ptr", count="i64", line="i32")
-    table, whole = _table(r), r.const("i32", WHOLE)
+    table = _table(r)
     never = r.equals(r.field(table, _FENCED, "i32"), 0)
     dirty = r.both(r.negation(never), r.differs(r.field(table, _WRITES, "i32"), 0))
     with r.when(never):
-        _report(r, FindingKind.REGISTER_UNFENCED, r.const("i32", 0), whole)
+        _report(r, FindingKind.REGISTER_UNFENCED, 0, WHOLE)
         r.put(table, _FENCED, 1)
     group = r.op("add", _closed_groups(r), 1)
     with r.count(r["count"]) as i:
         entry = r.item(table, r.element(r["numbers"], i, "i32"), ENTRY_BYTES)
         written = r.field(entry, _WRITTEN, "i32")
         with r.when(r.both(dirty, r.differs(written, 0))):
-            _report(r, FindingKind.REGISTER_UNFENCED, written, whole)
+            _report(r, FindingKind.REGISTER_UNFENCED, written, WHOLE)
         r.put(entry, _WRITTEN, 0)
         r.put(entry, _GROUP, group)
         r.put(entry, _ISSUED, r["line"])
@@ -135,7 +129,6 @@ def _wait_groups() -> Routine:
     own = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3))
     clock = r.item(own_clock(r), r.op("sub", own_entry(r), own), 4)
     with r.count(4) as i, r.when(r.differs(i, own)):
-        entry = r.item(clock, i, 4)
-        r.put(entry, 0, r.intrinsic("llvm.umax", r.field(entry, 0, "i32"), time))
-    r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
+        raise_to(r, r.item(clock, i, 4), time)
+    call_for_warp(r, "tw_check_least")
     return r

@@ -20,6 +20,7 @@ from tilewise.emulator.layout import (
 )
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.support.checked import check_touch, is_checked
 from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
 from tilewise.emulator.support.tensor_map_layout import BYTES
 
@@ -142,7 +143,7 @@ def _issue() -> Routine:
             r.copy(r.at(data, REQUEST.VALUES), r.item(r["values"], lane, _LINE), _LINE)
         with r.when(r.equals(r["kind"], Flight.TENSOR)):
             take_map(r, data, lane)
-        with r.when(_checked(r)):
+        with r.when(is_checked(r)):
             given = (r["ctx"], r["block"], r["warp"], r["worker"], r["kind"], data, lane, r["line"])
             r.give_unless_zero(r.call("tw_check_bulk", "i32", *given))
         eager = r.equals(r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
@@ -152,11 +153,6 @@ def _issue() -> Routine:
         r.give_unless_zero(r.call("tw_fly", "i32", *r.pointers(), flight))
     r.give(0)
     return r
-
-
-def _checked(r: Routine) -> Value:
-    """Whether the launch is a checked one."""
-    return r.differs(r.field(r["block"], BLOCK.CELLS, "ptr"), NULL)
 
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
@@ -231,9 +227,8 @@ def _aligned(r: Routine, *addresses: Value) -> None:
 
 def touch(r: Routine, address: Value, count: Value) -> None:
     """In a checked launch: check a copy's read of global memory. The routine has ``lane`` and ``line``."""
-    with r.when(_checked(r)):
-        given = (r["lane"], address, count, Space.GLOBAL, Action.LOAD, PROXY, r["line"], NULL)
-        r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *given)
+    with r.when(is_checked(r)):
+        check_touch(r, r["lane"], address, count, Space.GLOBAL, Action.LOAD, PROXY)
 
 
 def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Value, step: Value) -> None:

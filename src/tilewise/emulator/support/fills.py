@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilewise.emulator.check_layout import Action
-from tilewise.emulator.layout import BLOCK, Space
-from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.layout import Space
+from tilewise.emulator.llvm.routine import POINTERS, Routine
 from tilewise.emulator.support.bulk_requests import find_span, refuse_if
+from tilewise.emulator.support.checked import check_touch, is_checked
 
 __all__ = ["MOST_BYTES", "STEP", "routines"]
 
@@ -34,9 +35,8 @@ def _fill_one() -> Routine:
     wrong = r.op("or", odd, r.is_above(r["count"], MOST_BYTES))
     refuse_if(r, wrong, _BAD_SIZE, r["count"])
     place = find_span(r, r["address"], r["count"], Space.SHARED, 1)
-    with r.when(r.differs(r.field(r["block"], BLOCK.CELLS, "ptr"), NULL)):  # a checked launch
-        touched = (r["lane"], r["address"], r["count"], Space.SHARED, Action.STORE, 0, r["line"], NULL)
-        r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *touched)
+    with r.when(is_checked(r)):
+        check_touch(r, r["lane"], r["address"], r["count"], Space.SHARED, Action.STORE)
     r.fill(place, 0, r["count"])
     r.give(0)
     return r

@@ -7,10 +7,10 @@ a GPU gives out ends. The last two find zeros: what a GPU has there is not known
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import LANE_BITS, FindingKind
-from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, FaultKind, Space
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.check_layout import FindingKind
+from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, FaultKind, Space
 from tilewise.emulator.llvm.routine import NULL, POINTERS, MutableValue, Routine
+from tilewise.emulator.support.checked import accessor, is_checked, record_finding
 from tilewise.emulator.support.cluster_parts import find_block
 from tilewise.emulator.support.memory_access import ACCESS
 
@@ -38,8 +38,10 @@ def _pass_or_fault() -> Routine:
         with r.when(r.both(outside, short, r.equals(r["write"], 0))):
             _find_zeros(r, place)
         with r.unless(r.is_null(place.get())):
-            with r.unless(r.is_null(r.field(r["block"], BLOCK.CELLS, "ptr"))):
-                _record_finding(r, exited)
+            with r.when(is_checked(r)):
+                kind = r.select(exited, FindingKind.BLOCK_EXITED, FindingKind.OUT_OF_BOUNDS)
+                found = (r["line"], 0, r["address"], 0, r["size"], r["write"], r["space"])
+                record_finding(r, kind, accessor(r, r["lane"]), *found)
             r.give(place.get())
     r.call("tw_fault_at", "void", *r.parameters.values())
     r.give(NULL)
@@ -74,12 +76,3 @@ def _find_zeros(r: Routine, place: MutableValue) -> None:
             fits = r.is_at_most(r.op("add", away, count), given)
             with r.when(r.both(fits, r.is_below(away, given))):
                 place.put(zeros)
-
-
-def _record_finding(r: Routine, exited: Value) -> None:
-    """Record a tolerated fault as a finding of the checked launch."""
-    serial = r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
-    who = r.op("or", r.op("shl", serial, LANE_BITS), r["lane"])
-    kind = r.select(exited, FindingKind.BLOCK_EXITED, FindingKind.OUT_OF_BOUNDS)
-    found = (kind, r["space"], r["line"], 0, r["address"], who, 0, r["size"], r["write"])
-    r.call("tw_check_finding", "void", r["ctx"], *found)
