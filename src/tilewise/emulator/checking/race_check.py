@@ -154,7 +154,7 @@ def _each_distinct_address(r: Routine, writes: Value) -> Iterator[tuple[Value, V
             every = r.field(r["addresses"], 0, "<32 x i64>", 64)
             together.put(r.op("and", r.bits(r.equals(every, r.splat(address))), rest))
         those = together.get()
-        left.put(r.op("and", rest, r.op("xor", those, -1)))
+        left.put(r.without(rest, those))
         single = r.equals(those, alone)
         name = r.select(single, lane, SEVERAL)
         whole = r.differs(r.op("and", r["flags"], WHOLE_WARP), 0)

@@ -250,7 +250,7 @@ def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
         with r.when(writes), r.when(r.differs(r.op("and", state, MANY_LEAVING), 0)):
             word.report(FindingKind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
     foreign = r.select(word.remote, FOREIGN, 0)
-    rest = r.op("or", r.op("and", state, r.op("xor", word.bytes, -1)), foreign)
+    rest = r.op("or", r.without(state, word.bytes), foreign)
     word.put(CELLS.STATE, rest)
 
 

@@ -45,7 +45,7 @@ from tilewise.emulator.checking.static_facts import (
 from tilewise.emulator.families.mbarriers import completion, lane_addresses
 from tilewise.emulator.families.wgmma import matrices_of
 from tilewise.emulator.layout import Space
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.values import read
 from tilewise.emulator.lowering.watch import Touch, touches
@@ -61,7 +61,6 @@ _FROM_L2 = {"cg", "cv"}  # plain reads, but each of them loads anew
 _CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
 _GROUPS = {"copies": COPIED, "bulk copies": BULKS, "products": PRODUCTS}
 _MBARRIER_BYTES = 8
-_NULL = Value("ptr", "null")
 
 
 def watcher(e: Context) -> Watcher:
@@ -212,7 +211,7 @@ class _Checker(Watcher):
             return e.mask()  # a cache policy
         if type_ == "pred":
             none = e.bits(e.splat(read(e, size, "pred", True)))
-            return e.op("and", e.mask(), e.op("xor", none, -1))
+            return e.without(e.mask(), none)
         count = read(e, size, "u32", True)
         return e.op("and", e.mask(), e.bits(e.differs(count, 0)))
 
@@ -238,7 +237,7 @@ class _Checker(Watcher):
         written = action == Action.STORE and self._buffer_values(item, instruction, values)
         numbers = (item.size, self._space(item), int(action), flags, instruction.line)
         size, space, kind, marks, line = (e.const("i32", number) for number in numbers)
-        given = Value("ptr", values) if written else _NULL
+        given = Value("ptr", values) if written else NULL
         lanes = self._lanes(item, instruction)
         described = (lanes, size, space, kind, marks, line, given, self._number(item.width))
         self._call("tw_check", Value("ptr", addresses), *described)
@@ -362,7 +361,7 @@ class _Checker(Watcher):
         lane = self._number(WHOLE if loads else SEVERAL)
         for number in range(lines):
             at = e.op("add", base, e.op("mul", step, number)) if number else base
-            self._call("tw_check_touch", lane, at, e.const("i64", size), *given, _NULL)
+            self._call("tw_check_touch", lane, at, e.const("i64", size), *given, NULL)
 
     # -- what orders accesses -------------------------------------------------------------------
     def _sync_flags(self, instruction: Instruction, way: int) -> int:
@@ -474,7 +473,7 @@ class _Checker(Watcher):
         action, flags = (Action.STORE, 0) if act == "make" else (Action.ATOMIC, STRONG)
         numbers = (_MBARRIER_BYTES, window, int(action), flags, instruction.line)
         given = [self._number(number) for number in numbers]
-        self._call("tw_check", Value("ptr", place), e.mask(), *given, _NULL, self._number(4))
+        self._call("tw_check", Value("ptr", place), e.mask(), *given, NULL, self._number(4))
         if act == "arrive after copies":
             self._call("tw_check_told", Value("ptr", place), e.mask())
         if act in ("arrive", "arrive after copies"):

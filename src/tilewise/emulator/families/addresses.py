@@ -26,7 +26,7 @@ def cvta(e: Context, instruction: Instruction) -> None:
     type_ = instruction.parts[-1] if instruction.parts else ""
     if type_ not in ("u32", "u64"):
         raise unsupported(instruction, "its type must be u32 or u64")
-    value = e.resize(read(e, source, type_, shape is None), "i64", False)
+    value = e.wide(read(e, source, type_, shape is None))
     if isinstance(source, Symbol) and "to" not in instruction.parts:
         place = e.program.places.get(source.name)
         window = WINDOWS.get(place.space, 0) if place else window

@@ -228,7 +228,7 @@ def insert(e: Emitter, instruction: Instruction, a: Value, b: Value, start: Valu
     """b with a's lowest bits in the place of a field."""
     start, length = _low_byte(e, a, start), _low_byte(e, a, length)
     field = shifted(e, "shl", _low_ones(e, a, length), start)
-    kept = e.op("and", b, e.op("xor", field, -1))
+    kept = e.without(b, field)
     return e.op("or", kept, e.op("and", shifted(e, "shl", a, start), field))
 
 
@@ -334,13 +334,13 @@ def _permute_constant(e: Emitter, a: Value, b: Value, controls: list[int]) -> Va
 
 
 def _permute_by(e: Emitter, a: Value, b: Value, selector: Value) -> Value:
-    low, high = e.resize(a, "i64", False), e.resize(b, "i64", False)
+    low, high = e.wide(a), e.wide(b)
     whole = e.op("or", low, e.op("shl", high, 32))
     result = e.const(a, 0)
     for byte in range(4):
         control = e.op("lshr", selector, 4 * byte)
         place = e.op("shl", e.op("and", control, 7), 3)
-        value = e.resize(e.op("lshr", whole, e.resize(place, "i64", False)), "i32", False)
+        value = e.resize(e.op("lshr", whole, e.wide(place)), "i32", False)
         value = e.op("and", value, 255)
         top = e.op("shl", value, 24)
         signs = e.op("and", e.op("ashr", top, 31), 255)

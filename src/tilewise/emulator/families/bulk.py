@@ -137,11 +137,11 @@ class Columns:
             *e.pointers(),
             Value("ptr", self.place),
             Value("ptr", e.offset(self.place, VALUES)),
-            e.const("i32", int(kind)),
-            e.const("i32", int(group)),
-            e.const("i32", verb),
+            int(kind),
+            int(group),
+            verb,
             e.mask(),
-            e.const("i32", self.instruction.line),
+            self.instruction.line,
         )
         e.leave_on_fault(answer)
 

@@ -73,7 +73,7 @@ def _address(e: Context, instruction: Instruction, as_vector: bool) -> tuple[Val
     place = e.program.places.get(source.name) if isinstance(source, Symbol) else None
     if place and (generic or place.space != "shared"):
         raise unsupported(instruction, "a variable must be in shared memory, and the space named")
-    return e.resize(read(e, source, type_, as_vector), "i64", False), generic
+    return e.wide(read(e, source, type_, as_vector)), generic
 
 
 def _target(instruction: Instruction) -> Register:
@@ -93,7 +93,7 @@ def mapa(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 3)
     shape = e.result_shape(instruction)
     address, generic = _address(e, instruction, shape is None)
-    given = e.resize(read(e, instruction.operands[2], "u32", shape is None), "i64", False)
+    given = e.wide(read(e, instruction.operands[2], "u32", shape is None))
     rank = e.intrinsic("llvm.umin", given, e.const(given, _RANKS - 1))
     if generic:
         away = e.op("sub", address, GENERIC_SHARED)
@@ -127,7 +127,7 @@ def _own_rank(e: Context, like: Value) -> Value:
 def in_own_block(e: Context, away: Value) -> Value:
     """Whether an address, less the start of the window of shared memory, is of the block's own."""
     number = e.op("lshr", away, RANK_SHIFT)
-    own = e.op("add", e.resize(_own_rank(e, away), "i64", False), 1)
+    own = e.op("add", e.wide(_own_rank(e, away)), 1)
     none = e.equals(number, 0)
     return e.op("or", none, e.equals(number, own))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewise.emulator.families.mbarriers import change, lane_addresses
 from tilewise.emulator.layout import FLIGHT, LAUNCH, Flight, FlightClass, Mbarrier, Space
-from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.llvm.emit import NULL, Value, vector
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import (
     MemoryAccess,
@@ -69,7 +69,7 @@ def wait_groups(e: Context, instruction: Instruction, group: FlightClass) -> Non
     if "commit_group" in instruction.parts:
         e.call("tw_commit", "void", Value("ptr", "%warp"), e.mask(), number)
     else:
-        answer = e.call("tw_await", "i32", *e.pointers(), e.mask(), number, e.const("i32", keep))
+        answer = e.call("tw_await", "i32", *e.pointers(), e.mask(), number, keep)
         e.leave_on_fault(answer)
     e.jump(done)
     e.place(done)
@@ -83,9 +83,9 @@ def _is_eager(e: Context) -> Value:
 def issue(e: Context, instruction: Instruction, kind: Flight, group: FlightClass, mask: Value) -> str:
     """A new flight of the lanes in ``mask``: a pointer to its data, for the caller to fill in."""
     numbers = [e.const("i32", int(kind)), e.const("i32", int(group)), mask]
-    flight = e.call("tw_flight", "ptr", *e.pointers(), *numbers, e.const("i32", instruction.line))
+    flight = e.call("tw_flight", "ptr", *e.pointers(), *numbers, instruction.line)
     good = e.label("good")
-    e.branch(e.differs(flight, Value("ptr", "null")), good, "failed", likely=True)
+    e.branch(e.differs(flight, NULL), good, "failed", likely=True)
     e.place(good)
     return e.offset(flight.ref, FLIGHT.DATA)
 
@@ -231,9 +231,9 @@ def _slow(e: Context, source: MemoryAccess, target: MemoryAccess, bytes_read: Va
         Value("ptr", addresses),
         Value("ptr", places),
         e.mask(),
-        e.const("i32", source.size),
+        source.size,
         Value("ptr", sizes),
-        e.const("i32", source.line),
+        source.line,
     )
     e.leave_on_fault(answer)
     remember_array(e, source, e.first_lane(every_address(e, source)))

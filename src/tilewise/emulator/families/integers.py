@@ -165,7 +165,7 @@ def short_product(e: Emitter, instruction: Instruction, a: Value, b: Value, c: V
     shift = "ashr" if is_signed(instruction.parts[-1]) else "lshr"
     wide = []
     for value in (a, b):
-        long = e.resize(value, "i64", False)
+        long = e.wide(value)
         wide.append(e.op(shift, e.op("shl", long, 40), 40))
     whole = e.op("mul", *wide)
     if "hi" in instruction.parts:

@@ -75,7 +75,7 @@ def _set(
     offset, size, type_ = field
     addresses, values = e.buffers()
     e.store(lane_addresses(e, instruction, instruction.operands[0]), addresses, 64)
-    value = e.resize(read(e, operand, type_, True), "i64", False)
+    value = e.wide(read(e, operand, type_, True))
     if from_zero:  # the instruction counts ranks from 0
         value = e.op("add", value, 1)
     e.store(value, values, 64)
@@ -86,11 +86,11 @@ def _set(
         *e.pointers(),
         Value("ptr", addresses),
         Value("ptr", values),
-        e.const("i32", int(space)),
+        int(space),
         e.const("i64", offset),
         e.const("i64", size),
         e.mask(),
-        e.const("i32", instruction.line),
+        instruction.line,
     )
     e.leave_on_fault(answer)
 
@@ -112,5 +112,5 @@ def copy_map(e: Context, instruction: Instruction) -> None:
     lane = e.find_lowest(e.mask())
     to, wide = (e.first_lane(take_addresses(e, instruction, operand)) for operand in (target, source))
     here = e.op("and", wide, 0xFFFF_FFFF)
-    given = (to, here, e.op("and", lane, 31), e.const("i32", instruction.line))
+    given = (to, here, e.op("and", lane, 31), instruction.line)
     e.leave_on_fault(e.call("tw_map_copy", "i32", *e.pointers(), *given))

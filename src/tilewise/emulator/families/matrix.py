@@ -160,16 +160,16 @@ def _offsets(e: Context, instruction: Instruction, operand: Operand) -> Value:
 
 def _row_by_row(e: Context, instruction: Instruction, function: str, offsets: Value, count: int) -> None:
     addresses, buffer = e.buffers()
-    e.store(e.resize(offsets, "i64", False), addresses, 64)
+    e.store(e.wide(offsets), addresses, 64)
     answer = e.call(
         function,
         "i32",
         *e.pointers(),
         Value("ptr", addresses),
         e.op("and", e.mask(), _named(count)),
-        e.const("i32", _ROW_BYTES),
-        e.const("i32", Space.OWN),
-        e.const("i32", instruction.line),
+        _ROW_BYTES,
+        Space.OWN,
+        instruction.line,
         Value("ptr", buffer),
     )
     e.leave_on_fault(answer, likely=None)
@@ -195,7 +195,7 @@ def _define_pair(e: Context, name: str, count: int, order: str, loads: bool) -> 
     inner = Emitter()
     _check(inner, count)
     offsets = [inner.load("i32", inner.offset("%rows", 4 * row), 4) for row in rows]
-    starts = [inner.offset("%shared", inner.resize(offset, "i64", False)) for offset in offsets]
+    starts = [inner.offset("%shared", inner.wide(offset)) for offset in offsets]
     move(inner, starts, places, order)
     inner.line("ret i1 true")
     inner.place("no")

@@ -248,7 +248,7 @@ def change(
     for operand, offset in ((value, _VALUES), (size, _BYTES)):
         number = e.zero(vector("i64"))
         if operand is not None:
-            number = e.resize(read(e, operand, wide, True), "i64", False)
+            number = e.wide(read(e, operand, wide, True))
         e.store(number, e.offset(buffer, offset), 64)
     space = Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC
     mask, results = e.mask(), e.offset(buffer, _RESULTS)
@@ -263,10 +263,10 @@ def change(
         Value("ptr", e.offset(buffer, _VALUES)),
         Value("ptr", e.offset(buffer, _BYTES)),
         Value("ptr", results),
-        e.const("i32", int(kind)),
-        e.const("i32", int(space)),
+        int(kind),
+        int(space),
         mask,
-        e.const("i32", instruction.line),
+        instruction.line,
     )
     e.leave_on_fault(answer)
     if not one:

@@ -159,7 +159,7 @@ def fill(e: Context, instruction: Instruction) -> None:
     addresses, sizes = e.buffers()
     e.store(_shared_addresses(e, instruction, place), addresses, 64)
     e.store(_fill_sizes(e, instruction, size), sizes, 64)
-    given = (Value("ptr", addresses), Value("ptr", sizes), e.mask(), e.const("i32", instruction.line))
+    given = (Value("ptr", addresses), Value("ptr", sizes), e.mask(), instruction.line)
     e.leave_on_fault(e.call("tw_fill", "i32", *e.pointers(), *given))
 
 
@@ -181,4 +181,4 @@ def _fill_sizes(e: Context, instruction: Instruction, operand: Operand) -> Value
     declared = e.types.get(operand.name, "u32")
     type_ = "u64" if declared != "pred" and bits_of(declared) == 64 else "u32"
     check_operand(e, instruction, operand, type_)
-    return e.resize(read(e, operand, type_, True), "i64", False)
+    return e.wide(read(e, operand, type_, True))

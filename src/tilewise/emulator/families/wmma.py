@@ -245,7 +245,7 @@ def _copy(
     elements = e.const("i64", fragment.line)
     if stride is not None:
         value = read(e, stride, "u32", e.shape_of(stride) is None)
-        elements = e.resize(e.first_lane(value) if value.is_vector else value, "i64", False)
+        elements = e.wide(e.first_lane(value) if value.is_vector else value)
     step = e.op("lshr", e.op("mul", elements, fragment.bits), 3)
     space = _SPACES[space_of(instruction)]
     if space == Space.SHARED:
@@ -321,10 +321,10 @@ def _carefully(
             "i32",
             *e.pointers(),
             Value("ptr", addresses),
-            e.const("i32", (1 << count) - 1),
-            e.const("i32", fragment.piece),
-            e.const("i32", int(Space.OWN if space == Space.SHARED else space)),
-            e.const("i32", instruction.line),
+            (1 << count) - 1,
+            fragment.piece,
+            int(Space.OWN if space == Space.SHARED else space),
+            instruction.line,
             Value("ptr", e.offset(buffer, first * fragment.piece)),
         )
         e.leave_on_fault(answer, likely=None)

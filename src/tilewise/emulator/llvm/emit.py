@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["LANES", "Emitter", "Results", "Value", "float_bits", "join", "vector"]
+__all__ = ["LANES", "NULL", "Emitter", "Results", "Value", "float_bits", "join", "vector"]
 
 LANES = 32
 
@@ -26,6 +26,9 @@ class Value(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.type} {self.ref}"
+
+
+NULL = Value("ptr", "null")
 
 
 def vector(scalar: str) -> str:
@@ -165,6 +168,9 @@ class Emitter:
     def differs(self, a: Value, b: Value | int) -> Value:
         return self.compare("icmp ne", a, b)
 
+    def is_null(self, pointer: Value) -> Value:
+        return self.equals(pointer, NULL)
+
     # NOTE: the next four compare unsigned numbers.
     def is_below(self, a: Value, b: Value | int) -> Value:
         return self.compare("icmp ult", a, b)
@@ -195,6 +201,14 @@ class Emitter:
         if have == want:
             return a
         return self.cast("trunc" if want < have else "sext" if signed else "zext", a, scalar)
+
+    def wide(self, a: Value) -> Value:
+        """Emit an unsigned number widened to 64 bits."""
+        return self.resize(a, "i64", False)
+
+    def without(self, mask: Value, lanes: Value) -> Value:
+        """Emit a mask without some of its lanes."""
+        return self.op("and", mask, self.op("xor", lanes, -1))
 
     def count_bits(self, mask: Value) -> Value:
         return self.intrinsic("llvm.ctpop", mask)

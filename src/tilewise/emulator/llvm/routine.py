@@ -17,11 +17,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tilewise.emulator.llvm.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import NULL, Emitter, Value
 
 __all__ = ["NULL", "POINTERS", "Loop", "MutableValue", "Routine", "join_modules"]
 
-NULL = Value("ptr", "null")
 POINTERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}  # that most routines take first
 _ENDS = ("  br ", "  ret ", "  unreachable", "  switch ")
 
@@ -91,9 +90,6 @@ class Routine(Emitter):
         """Return the parameters ``POINTERS``, to be passed on."""
         return self["ctx"], self["worker"], self["block"], self["warp"]
 
-    def is_null(self, pointer: Value) -> Value:
-        return self.equals(pointer, NULL)
-
     def both(self, *conditions: Value) -> Value:
         """Return whether all conditions hold; all are evaluated."""
         result = conditions[0]
@@ -111,17 +107,9 @@ class Routine(Emitter):
     def negation(self, condition: Value) -> Value:
         return self.op("xor", condition, Value("i1", "true"))
 
-    def wide(self, value: Value) -> Value:
-        """Return an unsigned number widened to 64 bits."""
-        return self.resize(value, "i64", False)
-
     def narrow(self, value: Value) -> Value:
         """Return the low 32 bits of a number."""
         return self.cast("trunc", value, "i32")
-
-    def without(self, mask: Value, lanes: Value) -> Value:
-        """Return a mask without some of its lanes."""
-        return self.op("and", mask, self.op("xor", lanes, -1))
 
     def variable(self, type_: str, start: Value | int) -> MutableValue:
         made = MutableValue(self, type_, self.alloca(type_))

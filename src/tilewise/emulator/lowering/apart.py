@@ -56,7 +56,7 @@ def _find_ready(e: Context, index: int) -> tuple[Value, Value]:
     free = e.load("i32", e.apart.pending[index], 4)
     if e.apart.waits:
         blocked = e.load("i32", e.offset("%warp", WARP.BLOCKED), 4)
-        free = e.op("and", free, e.op("xor", blocked, -1))
+        free = e.without(free, blocked)
     some = e.differs(free, 0)
     if index not in e.analysis.divergent:
         live = e.const("i32", -1) if e.full else e.load("i32", e.live, 4)
@@ -97,7 +97,7 @@ def _split(e: Context, block: Block, lanes: Value) -> None:
     condition = e.bits(e.splat(read(e, terminator.condition, "pred", True)))
     yes, no = terminator.targets[::-1] if terminator.negated else terminator.targets
     taken = e.op("and", lanes, condition)
-    rest = e.op("and", lanes, e.op("xor", condition, -1))
+    rest = e.without(lanes, condition)
     if e.watcher:
         e.watcher.split(taken, rest)
     send(e, yes, taken)
@@ -113,7 +113,7 @@ def _split_table(e: Context, block: Block, lanes: Value) -> None:
         chosen = e.bits(e.equals(index, i))
         mine = e.op("and", left, chosen)
         send(e, target, mine)
-        left = e.op("and", left, e.op("xor", chosen, -1))
+        left = e.without(left, chosen)
     bad, good = e.label("bad"), e.label("good")
     e.branch(e.equals(left, 0), good, bad, likely=True)
     e.place(bad)
@@ -131,7 +131,7 @@ def send(e: Context, target: int, lanes: Value) -> None:
 
 def _exit_lanes(e: Context, lanes: Value) -> None:
     """Some lanes exit the kernel."""
-    live = e.op("and", e.load("i32", e.live, 4), e.op("xor", lanes, -1))
+    live = e.without(e.load("i32", e.live, 4), lanes)
     e.store(live, e.live, 4)
     if e.watcher:
         e.watcher.leave(lanes)
@@ -198,7 +198,7 @@ def _suspend_blocked(e: Context, waiting: Value, saved: set[str]) -> None:
     blocked = e.load("i32", e.offset("%warp", WARP.BLOCKED), 4)
     if not e.general:
         alone, every = e.label("alone"), e.label("every")
-        held = e.op("and", waiting, e.op("xor", blocked, -1))
+        held = e.without(waiting, blocked)
         e.branch(e.differs(held, 0), alone, every)
         e.place(alone)
         stop(e, Answer.DEOPT, RESUME_APART, saved, e.program.general)
@@ -245,7 +245,7 @@ def _fault_if_stuck(e: Context, lanes: Value, line: Value) -> None:
     helped = e.load("i32", e.offset("%warp", WARP.BLOCKED), 4)  # lanes that others may let go
     if e.general:
         meeting = e.load("i32", e.offset("%warp", WARP.MEETING), 4)
-        helped = e.op("and", helped, e.op("xor", meeting, -1))
+        helped = e.without(helped, meeting)
     no_help = e.equals(helped, 0)
     some = e.differs(lanes, 0)
     wrong, on = e.label("wrong"), e.label("on")
@@ -257,7 +257,7 @@ def _fault_if_stuck(e: Context, lanes: Value, line: Value) -> None:
 
 def _fault_apart(e: Context, lanes: Value, line: Value) -> None:
     """End the launch with a fault: some lanes of the warp wait at a barrier to which the others do not come."""
-    others = e.op("and", e.load("i32", e.live, 4), e.op("xor", lanes, -1))
+    others = e.without(e.load("i32", e.live, 4), lanes)
     high = e.op("shl", e.cast("zext", others, "i64"), 32)
     both = e.op("or", e.cast("zext", lanes, "i64"), high)
     lane = e.op("and", e.find_lowest(lanes), 31)

@@ -18,7 +18,7 @@ from tilewise.emulator.layout import (
     WARP,
     Space,
 )
-from tilewise.emulator.llvm.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import NULL, Emitter, Value
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.suspend import guard_lanes
 from tilewise.emulator.lowering.tables import unsupported
@@ -162,7 +162,7 @@ def take_address(e: Context, operand: Address) -> tuple[Value, tuple[int, ...] |
     shape = e.shape_of(operand.base)
     own = e.types.get(operand.base.name, "u64")
     value = read(e, operand.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", shape is None)
-    value = e.resize(value, "i64", False)
+    value = e.wide(value)
     low = min(shape.lanes) if shape else 0
     total = operand.offset + low
     if total:
@@ -219,7 +219,7 @@ def covered(e: Context, instruction: Instruction) -> bool:
     if group is not None:
         own = e.types.get(group.base.name, "u64")
         value = read(e, group.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", False)
-        base = e.resize(value, "i64", False)
+        base = e.wide(value)
         start = e.op("add", base, group.low)
         room = e.op("add", Value("i64", "%shared_bytes"), 1)
         limit = e.intrinsic("llvm.usub.sat", room, e.const("i64", group.high - group.low))
@@ -297,18 +297,10 @@ def resolve(e: Context, access: MemoryAccess, write: int) -> str:
     address = _wrapped(e, address, access.space)
     lane = e.find_lowest(e.mask())
     pointer = e.call(
-        "tw_resolve",
-        "ptr",
-        *e.pointers(),
-        address,
-        e.const("i32", access.size),
-        e.const("i32", access.reach),
-        lane,
-        e.const("i32", access.line),
-        e.const("i32", write),
+        "tw_resolve", "ptr", *e.pointers(), address, access.size, access.reach, lane, access.line, write
     )
     good = e.label("good")
-    e.branch(e.differs(pointer, Value("ptr", "null")), good, "failed")
+    e.branch(e.differs(pointer, NULL), good, "failed")
     e.place(good)
     remember_array(e, access, address)
     return pointer.ref

@@ -114,7 +114,7 @@ def _bulk() -> Routine:
     r.put(sink, _SINK.FIGURES, r["figures"], 8)
     r.put(sink, _SINK.LOG, r.select(outside, r["log"], NULL), 8)
     r.put(sink, _SINK.KIND, r.wide(r["how"]), 8)
-    r.put(sink, _SINK.LOADS, r.resize(loads, "i64", False), 8)
+    r.put(sink, _SINK.LOADS, r.wide(loads), 8)
     r.put(sink, _SINK.STRAIGHT, r.wide(r["straight"]), 8)
     with r.unless(r.is_null(r["log"])):
         number = r.field(r["block"], BLOCK.NUMBER, "i64", 8)

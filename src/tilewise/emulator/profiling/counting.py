@@ -17,7 +17,7 @@ from typing import Any
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.values import read
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, touches
@@ -155,7 +155,7 @@ class Counting(Watcher):
         e = self.e
         both = [e.differs(lanes, 0) for lanes in (yes, no)]
         at = (e.general * self.layout.blocks + e.block.index) * BLOCK_COUNTS
-        self._add(at + SPLITS, e.resize(e.op("and", *both), "i64", False))
+        self._add(at + SPLITS, e.wide(e.op("and", *both)))
 
     # -- code -----------------------------------------------------------------------------------
     def _start(self) -> None:
@@ -184,7 +184,7 @@ class Counting(Watcher):
         e.store(e.op("add", e.load("i64", place, 8), amount), place, 8)
 
     def _threads(self, lanes: Value) -> Value:
-        return self.e.resize(self.e.count_bits(lanes), "i64", False)
+        return self.e.wide(self.e.count_bits(lanes))
 
     def _count_guard(self, instruction: Instruction) -> None:
         e = self.e
@@ -192,7 +192,7 @@ class Counting(Watcher):
         number = self.layout.guards[id(instruction)]
         at = self.layout.guarded + 16 * number
         some = e.differs(lanes, 0)
-        self._add(at, e.resize(some, "i64", False))
+        self._add(at, e.wide(some))
         self._add(at + 8, self._threads(lanes))
 
     def _read_operands(self, instruction: Instruction) -> list[Value]:
@@ -265,7 +265,7 @@ class Counting(Watcher):
         ways = [Value("ptr", e.offset("%watch.ways", WAY.SIZE * WAYS * (number + i))) for i in (0, 1)]
         figures = Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number))
         sides = (Value("ptr", self.targets), Value("ptr", buffer))
-        e.call("tw_count_copy", "void", *ways, figures, *sides, e.mask(), e.const("i32", target.size))
+        e.call("tw_count_copy", "void", *ways, figures, *sides, e.mask(), target.size)
 
     def _count_bulk_copy(self, instruction: Instruction, number: int, way: str) -> None:
         """Count a bulk copy in the figures of ``CopyFigure``."""
@@ -274,7 +274,7 @@ class Counting(Watcher):
             about = {"line": instruction.line, "name": instruction.name, "action": "bulk", "way": way}
             self.about["points"][number] = about
         figures = Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number))
-        watch_copy(e, instruction, way, figures, Value("ptr", "null"), 0)
+        watch_copy(e, instruction, way, figures, NULL, 0)
 
     def _count_by_lane(self, number: int, touch: Touch, rows: int, kind: int) -> None:
         """Count an access by its lanes' addresses at run time."""
@@ -290,9 +290,9 @@ class Counting(Watcher):
             Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number)),
             Value("ptr", buffer),
             lanes,
-            e.const("i32", touch.size),
-            e.const("i32", int(space)),
-            e.const("i32", kind),
+            touch.size,
+            int(space),
+            kind,
         )
 
     def _count_by_class(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tilewise.emulator.build import Build
 from tilewise.emulator.families.cp_async import bytes_to_read
 from tilewise.emulator.layout import BLOCK, WARP, Space
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.memory import every_address
@@ -181,7 +181,7 @@ class RecordingWatcher(Watcher):
         mask: Value | None = None,
     ) -> None:
         e = self.e
-        given = Value("ptr", "null")
+        given = NULL
         if addresses is not None:
             buffer, _ = e.buffers()
             e.store(addresses, buffer, 64)
@@ -203,7 +203,7 @@ class RecordingWatcher(Watcher):
         """Return the worker's log, the block's number and the warp's index."""
         e = self.e
         log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
-        warp = e.resize(e.load("i32", e.offset("%warp", WARP.INDEX), 4), "i64", False)
+        warp = e.wide(e.load("i32", e.offset("%warp", WARP.INDEX), 4))
         return log, e.load("i64", e.offset("%block", BLOCK.NUMBER), 8), warp
 
 

@@ -100,7 +100,7 @@ def _count(kind: str) -> Routine:
         if number:
             here = r.op("and", r.bits(r.equals(classes, number)), lanes)
         else:
-            here = r.op("and", r["mask"], r.op("xor", lanes, -1))
+            here = r.without(r["mask"], lanes)
         some = r.resize(r.differs(here, 0), "i32", False)
         found.put(r.op("or", found.get(), r.op("shl", some, number)))
         _add(r, r["table"], TABLE.LANES + 8 * number, r.wide(r.count_bits(here)))

@@ -263,7 +263,7 @@ def _waves() -> Routine:
             with r.count(r.wide(each)) as i:
                 _note(r, counts, words, r.op("add", word, r.resize(i, "i32", False)), most, shares)
         total.add(most.get())
-        left.put(r.op("and", rest, r.op("xor", phase, -1)))
+        left.put(r.without(rest, phase))
         now.put(r.op("shl", phase, r.op("and", lanes, 31)))
     r.give(total.get())
     return r

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.layout import BLOCK, Space
-from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.llvm.emit import NULL, Value, vector
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.watch import WORKER_WATCH, touches
@@ -50,7 +50,7 @@ class Tracing(Watcher):
         e = self.e
         if way := operation_of(instruction).copy_kind(instruction):
             log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
-            watch_copy(e, instruction, way, Value("ptr", "null"), log, _OF_COPIES.get(way, READ))
+            watch_copy(e, instruction, way, NULL, log, _OF_COPIES.get(way, READ))
             return
         for touch in seen or ():
             kind = READ if touch.action == "load" else WRITE

@@ -229,6 +229,6 @@ class _Plan:
         count, row = rows.get(), r.field(plan, PLAN.ROW, "i64")
         extent = r.op("mul", count, r.field(plan, PLAN.PITCH, "i64"))
         line = r.select(r.both(self.interleaved, r.differs(self.swizzle, 0)), r.const("i64", 127), 0)
-        extent = r.op("and", r.op("add", extent, line), r.op("xor", line, -1))
+        extent = r.without(r.op("add", extent, line), line)
         r.put(plan, PLAN.EXTENT, extent)
         r.put(plan, PLAN.TOTAL, r.op("mul", count, row))

@@ -12,7 +12,7 @@ place of their own, where products find them, and the registers hold NaN.
 from __future__ import annotations
 
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, FaultKind, Status
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.llvm.routine import Routine
 
 __all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RANKS", "RECORD", "routines"]
@@ -110,7 +110,7 @@ def _find_next() -> Routine:
     with r.when(r.is_below(first, end)):
         record = _record(r, state, first)
         r.give_if(r.is_below(r.field(record, RECORD.GROUP, "i32", 4), r["target"]), record)
-    r.give(Value("ptr", "null"))
+    r.give(NULL)
     return r
 
 
@@ -228,12 +228,12 @@ def _perform_groups() -> Routine:
     index = r.field(r["warp"], WARP.INDEX, "i32", 4)
     start = r.wide(r.op("and", index, -_WARPS))
     with r.loop() as rounds:
-        leader, oldest = r.variable("ptr", Value("ptr", "null")), r.variable("ptr", Value("ptr", "null"))
+        leader, oldest = r.variable("ptr", NULL), r.variable("ptr", NULL)
         with r.count(_WARPS) as number, r.when(_is_selected(r, number)):
             warp = _warp(r, ctx, block, r.op("add", start, number))
             record = r.call("tw_wgmma_next", "ptr", warp, target)
             free = r.is_null(leader.get())
-            with r.when(r.both(free, r.differs(record, Value("ptr", "null")))):
+            with r.when(r.both(free, r.differs(record, NULL))):
                 leader.put(warp)
                 oldest.put(record)
         rounds.leave(r.is_null(leader.get()))
@@ -243,7 +243,7 @@ def _perform_groups() -> Routine:
         with r.count(_WARPS) as number, r.when(_is_selected(r, number)):
             warp = _warp(r, ctx, block, r.op("add", start, number))
             record = r.call("tw_wgmma_next", "ptr", warp, target)
-            with r.when(r.differs(record, Value("ptr", "null"))):
+            with r.when(r.differs(record, NULL)):
                 length = r.call("tw_wgmma_run", "i64", warp, target)
                 # NOTE: records beyond the run may be anything: they are compared only if they are there.
                 with (
