@@ -164,13 +164,13 @@ class _Checker(Watcher):
 
     def _registers(self, instruction: Instruction) -> None:
         """Check that no wgmma in flight uses the registers that an instruction reads or writes."""
-        line, mask = self._number(instruction.line), self.e.mask()
+        line, mask = instruction.line, self.e.mask()
         for name in sorted({register.name for register in reads(instruction)} & self.sums):
-            self._call("tw_check_sums", self._number(self.numbers[name]), mask, line)
+            self._call("tw_check_sums", self.numbers[name], mask, line)
         for register in writes(instruction):
             if number := self.numbers.get(register.name):
-                counts = self._number(int(operation_of(instruction).lanes != "moved"))
-                self._call("tw_check_wrote", self._number(number), mask, counts, line)
+                counts = int(operation_of(instruction).lanes != "moved")
+                self._call("tw_check_wrote", number, mask, counts, line)
 
     # -- accesses -------------------------------------------------------------------------------
     def _strong(self, instruction: Instruction) -> bool:
@@ -232,15 +232,11 @@ class _Checker(Watcher):
             flags |= CONSTANT
         action = Action.ATOMIC if item.action == "atomic" else ACTIONS[item.action]
         done = self._fast_path(item, instruction, action) if not flags & ~(PASSED_ON | CONSTANT) else ""
-        addresses, values = e.buffers()
-        e.store(item.addresses, addresses, 64)
+        addresses, values = e.list_addresses(item.addresses), e.buffers()[1]
         written = action == Action.STORE and self._buffer_values(item, instruction, values)
-        numbers = (item.size, self._space(item), int(action), flags, instruction.line)
-        size, space, kind, marks, line = (e.const("i32", number) for number in numbers)
-        given = Value("ptr", values) if written else NULL
         lanes = self._lanes(item, instruction)
-        described = (lanes, size, space, kind, marks, line, given, self._number(item.width))
-        self._call("tw_check", Value("ptr", addresses), *described)
+        described = (lanes, item.size, self._space(item), action, flags, instruction.line)
+        self._call("tw_check", addresses, *described, values if written else NULL, item.width)
         if done:
             e.jump(done)
             e.place(done)
@@ -264,12 +260,7 @@ class _Checker(Watcher):
         """If this store is ``malloc``'s, which has allocated a block: record the lanes and the line of the call."""
         line = self.allocations.get(address_of(instruction)[0])
         if line:
-            addresses, _ = self.e.buffers()
-            self.e.store(item.addresses, addresses, 64)
-            self._call("tw_check_took", Value("ptr", addresses), self.e.mask(), self._number(line))
-
-    def _number(self, value: int) -> Value:
-        return self.e.const("i32", value)
+            self._call("tw_check_took", self.e.list_addresses(item.addresses), self.e.mask(), line)
 
     def _buffer_values(self, item: Touch, instruction: Instruction, buffer: str) -> bool:
         """Copy a store's values to a buffer, where they are compared with memory; false for other instructions."""
@@ -308,14 +299,9 @@ class _Checker(Watcher):
         if self._space(item) == Space.SHARED:
             low = e.op("and", low, 0xFFFF_FFFF)
         ctx, _, block, warp = e.pointers()
-        numbers = (self._space(item), int(action != Action.LOAD), instruction.line)
-        good = e.call(
-            "tw_check_row" if row else "tw_check_few",
-            "i1",
-            *(ctx, block, warp, low, Value("ptr", name), e.const("i64", len(words))),
-            *(self._number(number) for number in numbers),
-            e.const("i64", words[-1] - words[0] + 1),
-        )
+        count, span = (e.const("i64", number) for number in (len(words), words[-1] - words[0] + 1))
+        given = (low, name, count, self._space(item), int(action != Action.LOAD), instruction.line, span)
+        good = e.call("tw_check_row" if row else "tw_check_few", "i1", ctx, block, warp, *given)
         e.branch(good, done, careful, likely=True)
         e.place(careful)
         return done
@@ -329,13 +315,13 @@ class _Checker(Watcher):
             for part in range(3)
             for entry in padded[start : start + 32]
         ]
-        text = (
-            f"internal constant [{len(numbers)} x i32] [{', '.join(f'i32 {number}' for number in numbers)}]"
-        )
         assert len(numbers) * 4 == ROW * len(padded) // 32
-        return self._constant("words", text)
+        return self._constant("words", numbers)
 
-    def _constant(self, what: str, text: str) -> str:
+    def _constant(self, what: str, numbers: list[int]) -> str:
+        """Return the name of a constant table."""
+        listed = ", ".join(f"i32 {number}" for number in numbers)
+        text = f"internal constant [{len(numbers)} x i32] [{listed}]"
         for name, known in self.e.declared.items():
             if known == f"{name} = {text}":
                 return name
@@ -357,11 +343,12 @@ class _Checker(Watcher):
         e = self.e
         own = Space.SHARED if space == Space.OWN else space
         action = Action.LOAD if loads else Action.STORE
-        given = [self._number(number) for number in (int(own), int(action), 0, instruction.line)]
-        lane = self._number(WHOLE if loads else SEVERAL)
+        lane = WHOLE if loads else SEVERAL
         for number in range(lines):
             at = e.op("add", base, e.op("mul", step, number)) if number else base
-            self._call("tw_check_touch", lane, at, e.const("i64", size), *given, NULL)
+            self._call(
+                "tw_check_touch", lane, at, e.const("i64", size), own, action, 0, instruction.line, NULL
+            )
 
     # -- what orders accesses -------------------------------------------------------------------
     def _sync_flags(self, instruction: Instruction, way: int) -> int:
@@ -373,24 +360,21 @@ class _Checker(Watcher):
         return how | (BLOCK_SCOPE if "cta" in words else 0)
 
     def _synchronise(self, addresses: Value, space: int, how: int, mask: Value | None = None) -> None:
-        e = self.e
         if how & RELAXED and not self.fences:
             return
-        place, _ = e.buffers()
-        e.store(addresses, place, 64)
-        lanes = mask or e.mask()
-        self._call("tw_check_sync", Value("ptr", place), lanes, self._number(space), self._number(how))
+        place = self.e.list_addresses(addresses)
+        self._call("tw_check_sync", place, mask or self.e.mask(), space, how)
 
     def _fence(self, instruction: Instruction) -> None:
         parts = instruction.parts
         proxy = bool({"async", "async::generic"} & {*parts})
         if proxy or "mbarrier_init" in parts:
-            self._call("tw_check_proxy", self._number(int(proxy)))
+            self._call("tw_check_proxy", int(proxy))
         if orders_accesses(instruction):
-            self._call("tw_check_fence", self.e.mask(), self._number(int("cta" not in parts)))
+            self._call("tw_check_fence", self.e.mask(), int("cta" not in parts))
 
     def _pass_barrier(self, cluster: bool) -> None:
-        self._call("tw_check_through", self._number(int(cluster)), self._number(int(self.fences)))
+        self._call("tw_check_through", int(cluster), int(self.fences))
 
     def split(self, yes: Value, no: Value) -> None:
         self.shuffled.branch(self.e.op("or", yes, no))
@@ -409,9 +393,8 @@ class _Checker(Watcher):
         if operation.group is not None:
             keep = instruction.operands[0]
             left = keep.value if isinstance(keep, Immediate) else 0
-            numbers = [self._number(number) for number in (left, PRODUCTS, 0)]
-            self._call("tw_check_landed", self._number(1), *numbers)
-            self._call("tw_check_done", self._number(left))
+            self._call("tw_check_landed", 1, left, PRODUCTS, 0)
+            self._call("tw_check_done", left)
         elif operation.waits_for == "warpgroup":
             self._call("tw_check_ordered")
         elif operation.waits_for == "warp":
@@ -428,9 +411,9 @@ class _Checker(Watcher):
         lanes = read(e, named, "u32", True)
         own = e.lanes("i32", [1 << lane for lane in range(32)])
         missing = e.bits(e.equals(e.op("and", lanes, own), 0))
-        self._call("tw_check_named", e.op("and", missing, e.mask()), self._number(instruction.line))
+        self._call("tw_check_named", e.op("and", missing, e.mask()), instruction.line)
 
-    def _call(self, name: str, *given: Value) -> None:
+    def _call(self, name: str, *given: Value | int | str) -> None:
         ctx, _, block, warp = self.e.pointers()
         self.e.call(name, "void", ctx, block, warp, *given)
 
@@ -439,22 +422,20 @@ class _Checker(Watcher):
             return
         cluster = barrier.scope == "cluster"
         goes_on = not waits or cluster or self.e.is_apart
-        relaxed = "relaxed" in instruction.parts
-        numbers = (int(waits and not cluster), int(goes_on), int(relaxed), int(self.fences))
-        number = self._barrier_number(instruction, barrier)
-        self._call("tw_check_arrive", number, *(self._number(number) for number in numbers))
+        flags = (waits and not cluster, goes_on, "relaxed" in instruction.parts, self.fences)
+        self._call("tw_check_arrive", self._barrier_number(instruction, barrier), *map(int, flags))
 
-    def _barrier_number(self, instruction: Instruction, barrier: BarrierUse) -> Value:
+    def _barrier_number(self, instruction: Instruction, barrier: BarrierUse) -> Value | int:
         """The number of the barrier: 0 to 15, or 16 for the cluster's."""
         e, at = self.e, barrier.number
         if barrier.scope == "cluster":
-            return self._number(BARRIERS_OF_BLOCK - 1)
+            return BARRIERS_OF_BLOCK - 1
         if len(instruction.operands) <= at:
-            return self._number(0)
+            return 0
         shape = e.shape_of(instruction.operands[at])
         uniform = shape is not None and shape.uniform
         value = read(e, instruction.operands[at], "u32", not uniform)
-        return e.op("and", value if uniform else e.first_lane(value), self._number(15))
+        return e.op("and", value if uniform else e.first_lane(value), 15)
 
     # -- mbarriers ------------------------------------------------------------------------------
     def _mbarrier(self, instruction: Instruction) -> Value | None:
@@ -468,14 +449,11 @@ class _Checker(Watcher):
     def _before_mbarrier(self, instruction: Instruction, spot: Value) -> None:
         e, act = self.e, _act_of(instruction)
         window = self._space_of_mbarrier(instruction)
-        place, _ = e.buffers()
-        e.store(spot, place, 64)
-        action, flags = (Action.STORE, 0) if act == "make" else (Action.ATOMIC, STRONG)
-        numbers = (_MBARRIER_BYTES, window, int(action), flags, instruction.line)
-        given = [self._number(number) for number in numbers]
-        self._call("tw_check", Value("ptr", place), e.mask(), *given, NULL, self._number(4))
+        place = e.list_addresses(spot)
+        kind = (Action.STORE, 0) if act == "make" else (Action.ATOMIC, STRONG)
+        self._call("tw_check", place, e.mask(), _MBARRIER_BYTES, window, *kind, instruction.line, NULL, 4)
         if act == "arrive after copies":
-            self._call("tw_check_told", Value("ptr", place), e.mask())
+            self._call("tw_check_told", place, e.mask())
         if act in ("arrive", "arrive after copies"):
             relaxed = RELAXED if "relaxed" in instruction.parts else 0
             self._synchronise(spot, window, RELEASE | relaxed)
@@ -483,29 +461,24 @@ class _Checker(Watcher):
     # -- copies and products --------------------------------------------------------------------
     def _copy_to_shared(self, item: Touch, instruction: Instruction) -> None:
         """Record a ``cp.async`` as in flight."""
-        e = self.e
-        addresses, _ = e.buffers()
-        e.store(item.addresses, addresses, 64)
-        size, line = self._number(item.size), self._number(instruction.line)
-        self._call("tw_check_copy", Value("ptr", addresses), e.mask(), size, line)
+        addresses = self.e.list_addresses(item.addresses)
+        self._call("tw_check_copy", addresses, self.e.mask(), item.size, instruction.line)
 
     def _group(self, instruction: Instruction, group: GroupUse) -> None:
-        kind = self._number(_GROUPS[group.of])
+        kind = _GROUPS[group.of]
         if group.act == "commit":
-            self._call("tw_check_commit", self._number(1) if group.of == "products" else self.e.mask(), kind)
+            self._call("tw_check_commit", 1 if group.of == "products" else self.e.mask(), kind)
             return
         first = instruction.operands[0] if instruction.operands else None
         keep = min(first.value, 1 << 30) if isinstance(first, Immediate) else -1
-        read = self._number(int("read" in instruction.parts))
-        self._call("tw_check_landed", self.e.mask(), self._number(keep), kind, read)
+        self._call("tw_check_landed", self.e.mask(), keep, kind, int("read" in instruction.parts))
 
     def _product(self, instruction: Instruction) -> None:
         vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
         used = {item.name for vector in vectors for item in registers_in(vector)} & set(self.numbers)
         places = sorted(self.numbers[name] for name in used)
-        text = f"internal constant [{len(places)} x i32] [{', '.join(f'i32 {place}' for place in places)}]"
-        count, line = self.e.const("i64", len(places)), self._number(instruction.line)
-        self._call("tw_check_used", Value("ptr", self._constant("registers", text)), count, line)
+        count = self.e.const("i64", len(places))
+        self._call("tw_check_used", self._constant("registers", places), count, instruction.line)
         for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):
             numbers = (int(of_a), rows, bricks, int(across), instruction.line)
-            self._call("tw_check_product", descriptor, *(self._number(number) for number in numbers))
+            self._call("tw_check_product", descriptor, *numbers)

@@ -266,7 +266,7 @@ def extend(e: Emitter, instruction: Instruction, a: Value, length: Value) -> Val
 
 
 def _at_most(e: Emitter, value: Value, most: int) -> Value:
-    return e.intrinsic("llvm.umin", value, e.const(value, most))
+    return e.intrinsic("llvm.umin", value, most)
 
 
 # -- permutations ----------------------------------------------------------------------------------------
@@ -371,8 +371,8 @@ def pack(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | No
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed(type_) else (0, (1 << bits) - 1)
     fields = []
     for value in (a, b):
-        clamped = e.intrinsic("llvm.smax", value, e.const(value, low))
-        clamped = e.intrinsic("llvm.smin", clamped, e.const(value, high))
+        clamped = e.intrinsic("llvm.smax", value, low)
+        clamped = e.intrinsic("llvm.smin", clamped, high)
         fields.append(e.op("and", clamped, (1 << bits) - 1))
     result = e.op("or", e.op("shl", fields[0], bits), fields[1])
     return result if c is None else e.op("or", result, e.op("shl", c, 2 * bits))

@@ -131,19 +131,8 @@ class Columns:
 
     def issue(self, kind: Flight, group: FlightClass, verb: int) -> None:
         e = self.e
-        answer = e.call(
-            "tw_bulk",
-            "i32",
-            *e.pointers(),
-            Value("ptr", self.place),
-            Value("ptr", e.offset(self.place, VALUES)),
-            int(kind),
-            int(group),
-            verb,
-            e.mask(),
-            self.instruction.line,
-        )
-        e.leave_on_fault(answer)
+        values = e.offset(self.place, VALUES)
+        e.call_or_leave("tw_bulk", self.place, values, kind, group, verb, e.mask(), self.instruction.line)
 
 
 # -- copies and reductions ------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def mapa(e: Context, instruction: Instruction) -> None:
     shape = e.result_shape(instruction)
     address, generic = _address(e, instruction, shape is None)
     given = e.wide(read(e, instruction.operands[2], "u32", shape is None))
-    rank = e.intrinsic("llvm.umin", given, e.const(given, _RANKS - 1))
+    rank = e.intrinsic("llvm.umin", given, _RANKS - 1)
     if generic:
         away = e.op("sub", address, GENERIC_SHARED)
         inside = e.is_below(away, WINDOW)

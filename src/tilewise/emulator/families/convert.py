@@ -99,9 +99,9 @@ def _integers(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) 
         high = (1 << (bits_of(to) - is_signed(to))) - 1
         order = "s" if is_signed(of) else "u"
         if is_signed(of) and low > -(1 << (have - 1)):
-            a = e.intrinsic("llvm.smax", a, e.const(a, low))
+            a = e.intrinsic("llvm.smax", a, low)
         if high < (1 << (have - is_signed(of))) - 1:
-            a = e.intrinsic(f"llvm.{order}min", a, e.const(a, high))
+            a = e.intrinsic(f"llvm.{order}min", a, high)
     return e.resize(a, llvm_scalar(to), is_signed(of))
 
 

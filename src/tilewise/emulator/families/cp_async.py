@@ -65,12 +65,10 @@ def wait_groups(e: Context, instruction: Instruction, group: FlightClass) -> Non
     some, done = e.label("some"), e.label("done")
     e.branch(_is_eager(e), done, some, likely=True)
     e.place(some)
-    number = e.const("i32", int(group))
     if "commit_group" in instruction.parts:
-        e.call("tw_commit", "void", Value("ptr", "%warp"), e.mask(), number)
+        e.call("tw_commit", "void", "%warp", e.mask(), group)
     else:
-        answer = e.call("tw_await", "i32", *e.pointers(), e.mask(), number, keep)
-        e.leave_on_fault(answer)
+        e.call_or_leave("tw_await", e.mask(), group, keep)
     e.jump(done)
     e.place(done)
 
@@ -82,8 +80,7 @@ def _is_eager(e: Context) -> Value:
 
 def issue(e: Context, instruction: Instruction, kind: Flight, group: FlightClass, mask: Value) -> str:
     """A new flight of the lanes in ``mask``: a pointer to its data, for the caller to fill in."""
-    numbers = [e.const("i32", int(kind)), e.const("i32", int(group)), mask]
-    flight = e.call("tw_flight", "ptr", *e.pointers(), *numbers, instruction.line)
+    flight = e.call("tw_flight", "ptr", *e.pointers(), kind, group, mask, instruction.line)
     good = e.label("good")
     e.branch(e.differs(flight, NULL), good, "failed", likely=True)
     e.place(good)
@@ -92,8 +89,7 @@ def issue(e: Context, instruction: Instruction, kind: Flight, group: FlightClass
 
 def set_off(e: Context, data: str) -> None:
     """Issue a flight whose data is filled in."""
-    flight = Value("ptr", e.offset(data, -FLIGHT.DATA))
-    e.leave_on_fault(e.call("tw_fly", "i32", *e.pointers(), flight))
+    e.call_or_leave("tw_fly", e.offset(data, -FLIGHT.DATA))
 
 
 @effect("cp.async.mbarrier.arrive", asynchronous=True, mbarrier=MbarrierUse("arrive after copies"), **_AMPERE)
@@ -158,9 +154,7 @@ def _in_flight(
     e.store(every_address(e, target), e.offset(data, COPY_PLACES), 64)
     e.store(bytes_read, e.offset(data, COPY_READS), 64)
     e.store(e.const("i32", source.size), e.offset(data, COPY_SIZE), 4)
-    places, size = Value("ptr", e.offset(data, COPY_PLACES)), e.const("i32", source.size)
-    line = e.const("i32", instruction.line)
-    e.leave_on_fault(e.call("tw_spoil", "i32", *e.pointers(), places, e.mask(), size, line))
+    e.call_or_leave("tw_spoil", e.offset(data, COPY_PLACES), e.mask(), source.size, instruction.line)
     set_off(e, data)
 
 
@@ -215,7 +209,7 @@ def bytes_to_read(e: Context, operand: Operand | None, size: int) -> Value:
         return e.select(ignored, e.const(vector("i32"), 0), size)
     if e.types.get(name) in ("b64", "u64", "s64"):
         return e.const(vector("i32"), size)  # a cache policy
-    return e.intrinsic("llvm.umin", read(e, operand, "u32", True), e.const(vector("i32"), size))
+    return e.intrinsic("llvm.umin", read(e, operand, "u32", True), size)
 
 
 def _slow(e: Context, source: MemoryAccess, target: MemoryAccess, bytes_read: Value) -> None:
@@ -224,16 +218,5 @@ def _slow(e: Context, source: MemoryAccess, target: MemoryAccess, bytes_read: Va
     e.store(bytes_read, sizes, 64)
     places = e.offset(sizes, 256)
     e.store(every_address(e, target), places, 64)
-    answer = e.call(
-        "tw_copy",
-        "i32",
-        *e.pointers(),
-        Value("ptr", addresses),
-        Value("ptr", places),
-        e.mask(),
-        source.size,
-        Value("ptr", sizes),
-        source.line,
-    )
-    e.leave_on_fault(answer)
+    e.call_or_leave("tw_copy", addresses, places, e.mask(), source.size, sizes, source.line)
     remember_array(e, source, e.first_lane(every_address(e, source)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tilewise.emulator.families.mbarriers import lane_addresses
 from tilewise.emulator.layout import Space
-from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
@@ -80,19 +79,8 @@ def _set(
         value = e.op("add", value, 1)
     e.store(value, values, 64)
     space = {"shared": Space.OWN, "global": Space.GLOBAL}.get(space_of(instruction), Space.GENERIC)
-    answer = e.call(
-        "tw_map_replace",
-        "i32",
-        *e.pointers(),
-        Value("ptr", addresses),
-        Value("ptr", values),
-        int(space),
-        e.const("i64", offset),
-        e.const("i64", size),
-        e.mask(),
-        instruction.line,
-    )
-    e.leave_on_fault(answer)
+    where = (space, e.const("i64", offset), e.const("i64", size))
+    e.call_or_leave("tw_map_replace", addresses, values, *where, e.mask(), instruction.line)
 
 
 @effect("tensormap.cp_fenceproxy", has_result=False, ptx="8.3", arch="sm_90")
@@ -112,5 +100,4 @@ def copy_map(e: Context, instruction: Instruction) -> None:
     lane = e.find_lowest(e.mask())
     to, wide = (e.first_lane(take_addresses(e, instruction, operand)) for operand in (target, source))
     here = e.op("and", wide, 0xFFFF_FFFF)
-    given = (to, here, e.op("and", lane, 31), instruction.line)
-    e.leave_on_fault(e.call("tw_map_copy", "i32", *e.pointers(), *given))
+    e.call_or_leave("tw_map_copy", to, here, e.op("and", lane, 31), instruction.line)

@@ -155,24 +155,14 @@ def _offsets(e: Context, instruction: Instruction, operand: Operand) -> Value:
     if {"shared", "shared::cta"} & set(instruction.parts):
         return e.resize(base, "i32", False)
     base = e.op("sub", base, GENERIC_SHARED)
-    return e.resize(e.intrinsic("llvm.umin", base, e.const(base, 0xFFFF_FFF0)), "i32", False)
+    return e.resize(e.intrinsic("llvm.umin", base, 0xFFFF_FFF0), "i32", False)
 
 
 def _row_by_row(e: Context, instruction: Instruction, function: str, offsets: Value, count: int) -> None:
     addresses, buffer = e.buffers()
     e.store(e.wide(offsets), addresses, 64)
-    answer = e.call(
-        function,
-        "i32",
-        *e.pointers(),
-        Value("ptr", addresses),
-        e.op("and", e.mask(), _named(count)),
-        _ROW_BYTES,
-        Space.OWN,
-        instruction.line,
-        Value("ptr", buffer),
-    )
-    e.leave_on_fault(answer, likely=None)
+    rows = (e.op("and", e.mask(), _named(count)), _ROW_BYTES, Space.OWN, instruction.line)
+    e.call_or_leave(function, addresses, *rows, buffer, likely=None)
 
 
 def _named(count: int) -> int:
@@ -207,7 +197,7 @@ def _check(e: Emitter, count: int) -> None:
     """Go to ``no`` unless every row lies within shared memory, at a multiple of 16, and its lane is there."""
     offsets = e.load(vector("i32"), "%rows", 4)
     # Turned right by four bits, a row's offset is its number; a crooked one is beyond any number.
-    number = e.intrinsic("llvm.fshr", offsets, offsets, e.const(offsets, 4))
+    number = e.intrinsic("llvm.fshr", offsets, offsets, 4)
     limit = e.op("lshr", Value("i64", "%bytes"), 4)
     good = e.is_below(number, e.splat(e.resize(limit, "i32", False)))
     named = e.const("i32", _named(count))

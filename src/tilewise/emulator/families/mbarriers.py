@@ -255,20 +255,8 @@ def change(
     if one:
         mask = e.op("and", mask, e.op("sub", 0, mask))
         results = e.offset(buffer, _RESULTS)
-    answer = e.call(
-        "tw_mbarrier",
-        "i32",
-        *e.pointers(),
-        Value("ptr", addresses),
-        Value("ptr", e.offset(buffer, _VALUES)),
-        Value("ptr", e.offset(buffer, _BYTES)),
-        Value("ptr", results),
-        int(kind),
-        int(space),
-        mask,
-        instruction.line,
-    )
-    e.leave_on_fault(answer)
+    given = (e.offset(buffer, _VALUES), e.offset(buffer, _BYTES), results)
+    e.call_or_leave("tw_mbarrier", addresses, *given, kind, space, mask, instruction.line)
     if not one:
         return Value("ptr", results)
 

@@ -159,8 +159,7 @@ def fill(e: Context, instruction: Instruction) -> None:
     addresses, sizes = e.buffers()
     e.store(_shared_addresses(e, instruction, place), addresses, 64)
     e.store(_fill_sizes(e, instruction, size), sizes, 64)
-    given = (Value("ptr", addresses), Value("ptr", sizes), e.mask(), instruction.line)
-    e.leave_on_fault(e.call("tw_fill", "i32", *e.pointers(), *given))
+    e.call_or_leave("tw_fill", addresses, sizes, e.mask(), instruction.line)
 
 
 def _shared_addresses(e: Context, instruction: Instruction, operand: Operand) -> Value:
@@ -168,7 +167,7 @@ def _shared_addresses(e: Context, instruction: Instruction, operand: Operand) ->
     wide = take_addresses(e, instruction, operand)
     if "shared::cta" not in instruction.parts:
         wide = e.op("sub", wide, GENERIC_SHARED)
-    return e.intrinsic("llvm.umin", wide, e.const(wide, 0xFFFF_FFF0))
+    return e.intrinsic("llvm.umin", wide, 0xFFFF_FFF0)
 
 
 def _fill_sizes(e: Context, instruction: Instruction, operand: Operand) -> Value:

@@ -76,8 +76,8 @@ def _read_modifiers(
 
 def _clamped(e: Emitter, value: Value, bits: int, signed: bool) -> Value:
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    above = e.intrinsic("llvm.smax", value, e.const(value, low))
-    return e.intrinsic("llvm.smin", above, e.const(value, high))
+    above = e.intrinsic("llvm.smax", value, low)
+    return e.intrinsic("llvm.smin", above, high)
 
 
 def _operation(e: Emitter, opcode: str, modifiers: _Modifiers, x: Value, y: Value) -> Value:
@@ -172,7 +172,7 @@ def _shifted(e: Emitter, modifiers: _Modifiers, opcode: str, x: Value, amount: V
     if "wrap" in modifiers.words:
         amount = e.op("and", amount, 31)
     else:
-        amount = e.intrinsic("llvm.umin", amount, e.const(amount, 32))
+        amount = e.intrinsic("llvm.umin", amount, 32)
     return e.op("ashr" if opcode == "vshr" else "shl", x, amount)
 
 

@@ -366,4 +366,4 @@ def await_lanes(e: Context, instruction: Instruction) -> None:
     place = e.offset("%warp", WARP.NAMED)
     before = e.load(vector("i32"), place, 64)
     e.store(e.select(e.bits(here), named, before), place, 64)
-    e.call("tw_meet", "void", Value("ptr", "%warp"), here, instruction.line)
+    e.call("tw_meet", "void", "%warp", here, instruction.line)

@@ -66,7 +66,7 @@ refuse_other_forms("wgmma", "this form of wgmma is not supported")
 def commit_products(e: Context, instruction: Instruction) -> None:
     if instruction.parts[1:] != ("sync", "aligned") or instruction.operands:
         raise unsupported(instruction)
-    e.leave_on_fault(e.call("tw_wgmma_commit", "i32", *e.pointers(), e.mask(), _line(e, instruction)))
+    e.call_or_leave("tw_wgmma_commit", e.mask(), instruction.line)
 
 
 @waits("wgmma.fence", has_result=False, gathers="always", waits_for="warpgroup", ptx="8.0", arch="sm_90a")
@@ -94,11 +94,7 @@ def await_products(e: Context, instruction: Instruction) -> Value:
     if not isinstance(operands[0], Immediate) or not 0 <= operands[0].value < 2**31:
         raise unsupported(instruction, "it takes a number of groups that may stay in flight")
     left = e.const("i32", operands[0].value)
-    return e.call("tw_wgmma_wait", "i32", *e.pointers(), left, e.mask(), _line(e, instruction))
-
-
-def _line(e: Context, instruction: Instruction) -> Value:
-    return e.const("i32", instruction.line)
+    return e.call("tw_wgmma_wait", "i32", *e.pointers(), left, e.mask(), instruction.line)
 
 
 # -- forms ------------------------------------------------------------------------------------------
@@ -207,17 +203,9 @@ def issue_product(e: Context, instruction: Instruction) -> None:
     else:
         table = _table(e, _register_offsets(e, instruction, operands[1], _FRAGMENT, "A"))
         a = e.set("i64", f"ptrtoint ptr {table} to i64")
-    values = [
-        Value("ptr", _info(e, form, n, d, products.away)),
-        e.const("i64", products.records),
-        a,
-        _descriptor(e, operands[2]),
-        _adds(e, operands[at]),
-        e.const("i32", metadata),
-        e.mask(),
-        _line(e, instruction),
-    ]
-    e.leave_on_fault(e.call("tw_wgmma_issue", "i32", *e.pointers(), *values))
+    queued = (_info(e, form, n, d, products.away), e.const("i64", products.records))
+    matrices = (a, _descriptor(e, operands[2]), _adds(e, operands[at]), metadata)
+    e.call_or_leave("tw_wgmma_issue", *queued, *matrices, e.mask(), instruction.line)
 
 
 def _register_offsets(

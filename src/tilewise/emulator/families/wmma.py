@@ -280,7 +280,7 @@ def _check(e: Context, fragment: Fragment, space: Space, base: Value, step: Valu
     else:
         hint = e.offset("%worker", FIRST_HINT + HINT_BYTES * e.hints)
         start = e.load("i64", hint, 8)  # of an array, and its bytes and one, or 0 if there is none yet
-        room = e.intrinsic("llvm.usub.sat", e.load("i64", e.offset(hint, 8), 8), e.const("i64", 1))
+        room = e.intrinsic("llvm.usub.sat", e.load("i64", e.offset(hint, 8), 8), 1)
     span = e.op("mul", step, fragment.lines - 1)
     span = e.op("add", span, fragment.line_bytes)
     away = e.op("sub", base, start)
@@ -316,18 +316,10 @@ def _carefully(
         listed = e.op("add", listed, e.splat(base))
         within = e.lanes("i64", [number % in_line * fragment.piece for number in numbers])
         e.store(e.op("add", listed, within), addresses, 64)
-        answer = e.call(
-            "tw_load" if loads else "tw_store",
-            "i32",
-            *e.pointers(),
-            Value("ptr", addresses),
-            (1 << count) - 1,
-            fragment.piece,
-            int(Space.OWN if space == Space.SHARED else space),
-            instruction.line,
-            Value("ptr", e.offset(buffer, first * fragment.piece)),
-        )
-        e.leave_on_fault(answer, likely=None)
+        reach = Space.OWN if space == Space.SHARED else space
+        given = (addresses, (1 << count) - 1, fragment.piece, reach, instruction.line)
+        place = e.offset(buffer, first * fragment.piece)
+        e.call_or_leave("tw_load" if loads else "tw_store", *given, place, likely=None)
 
 
 def _define_lines(e: Context, name: str, fragment: Fragment, loads: bool) -> None:

@@ -217,14 +217,15 @@ class Emitter:
         """Emit the number of a mask's lowest set bit; without ``nonzero``, its width if none is set."""
         return self.intrinsic("llvm.cttz", mask, extra=(f"i1 {str(nonzero).lower()}",))
 
-    def intrinsic(self, name: str, *args: Value, extra: tuple[str, ...] = ()) -> Value:
-        """Emit a call of an LLVM intrinsic overloaded on the type of its first argument, which its result has too."""
-        suffix = _suffix(args[0].type)
-        full = f"{name}.{suffix}"
-        parameters = [arg.type for arg in args] + [item.split(" ", 1)[0] for item in extra]
-        self.declare(full, args[0].type, parameters)
-        listed = ", ".join([*map(str, args), *extra])
-        return self.set(args[0].type, f"call {args[0].type} @{full}({listed})")
+    def intrinsic(self, name: str, first: Value, *others: Value | int, extra: tuple[str, ...] = ()) -> Value:
+        """Emit a call of an LLVM intrinsic overloaded on the type of its first argument, which its result has too.
+
+        A plain number is of that type as well.
+        """
+        type_, full = first.type, f"{name}.{_suffix(first.type)}"
+        args = [first, *(self.fixed(other, type_) for other in others)]
+        self.declare(full, type_, [arg.type for arg in args] + [item.split(" ", 1)[0] for item in extra])
+        return self.set(type_, f"call {type_} @{full}({', '.join([*map(str, args), *extra])})")
 
     def convert(self, name: str, a: Value, scalar: str) -> Value:
         """Emit a call of an intrinsic overloaded on result and argument, such as llvm.fptosi.sat."""
@@ -233,9 +234,9 @@ class Emitter:
         self.declare(full, type_, [a.type])
         return self.set(type_, f"call {type_} @{full}({a})")
 
-    def call(self, name: str, result: str, *args: Value | int) -> Value:
-        """Emit a call of a function of the run-time support; a plain number is an i32."""
-        values = [self.fixed(arg, "i32") for arg in args]
+    def call(self, name: str, result: str, *args: Value | int | str) -> Value:
+        """Emit a call of a function of the run-time support; a plain number is an i32, a text names a pointer."""
+        values = [Value("ptr", arg) if isinstance(arg, str) else self.fixed(arg, "i32") for arg in args]
         self.declare(name, result, [value.type for value in values])
         listed = ", ".join(map(str, values))
         if result == "void":

@@ -138,7 +138,7 @@ def _exit_lanes(e: Context, lanes: Value) -> None:
     e.call("tw_depart", "void", *e.pointers(), lanes)
     if e.apart.meets:
         zero = e.const("i32", 0)
-        e.call("tw_meet", "void", Value("ptr", "%warp"), zero, zero)
+        e.call("tw_meet", "void", "%warp", zero, zero)
 
 
 def repeat_loop_apart(e: Context, target: int) -> None:
@@ -261,19 +261,6 @@ def _fault_apart(e: Context, lanes: Value, line: Value) -> None:
     high = e.op("shl", e.cast("zext", others, "i64"), 32)
     both = e.op("or", e.cast("zext", lanes, "i64"), high)
     lane = e.op("and", e.find_lowest(lanes), 31)
-    zero = e.const("i32", 0)
-    kind = e.const("i32", FaultKind.APART)
-    e.call(
-        "tw_fault_at",
-        "void",
-        *e.pointers(),
-        kind,
-        line,
-        lane,
-        both,
-        zero,
-        zero,
-        zero,
-        e.const("i64", 0),
-    )
+    access = (both, 0, 0, 0, e.const("i64", 0))
+    e.call("tw_fault_at", "void", *e.pointers(), FaultKind.APART, line, lane, *access)
     e.jump("failed")

@@ -134,6 +134,12 @@ class Context(Emitter):
             self.rooms = (self.alloca("[32 x i64]", 64), self.alloca("[1024 x i8]", 64))
         return self.rooms
 
+    def list_addresses(self, addresses: Value) -> str:
+        """Store every lane's address in the buffer for them; return it."""
+        buffer, _ = self.buffers()
+        self.store(addresses, buffer, 64)
+        return buffer
+
     def call_host(self, kind: HostCall, line: int, mask: Value) -> tuple[Value, str]:
         """Call the host from some lanes: its answer, and the buffer with 64 bits for each lane and operand."""
         _, buffer = self.buffers()
@@ -159,7 +165,7 @@ class Context(Emitter):
     def first_lane(self, value: Value) -> Value:
         """The value in the first lane that runs the current instruction."""
         lane = self.find_lowest(self.mask())
-        safe = self.op("and", lane, self.const("i32", 31))
+        safe = self.op("and", lane, 31)
         return self.set(value.scalar, f"extractelement {value}, {safe}")
 
     def shape_of(self, operand: Operand) -> Shape | None:
@@ -172,19 +178,16 @@ class Context(Emitter):
     def leave_on_fault(self, answer: Value, likely: bool | None = True) -> None:
         """Go on where a routine's answer is 0, which is ``likely``; else leave with the fault that it found."""
         good = self.label("good")
-        self.branch(self.compare("icmp eq", answer, self.const("i32", 0)), good, "failed", likely)
+        self.branch(self.equals(answer, 0), good, "failed", likely)
         self.place(good)
+
+    def call_or_leave(self, name: str, *args: Value | int | str, likely: bool | None = True) -> None:
+        """Call a routine of the run-time support; leave if its answer is a fault."""
+        self.leave_on_fault(self.call(name, "i32", *self.pointers(), *args), likely)
 
     def fault_now(self, kind: int, instruction: Instruction) -> None:
         """End the launch with a fault of the current lanes."""
-        self.call(
-            "tw_fault",
-            "void",
-            *self.pointers(),
-            self.const("i32", int(kind)),
-            self.const("i32", instruction.line),
-            self.mask(),
-        )
+        self.call("tw_fault", "void", *self.pointers(), kind, instruction.line, self.mask())
         self.jump("failed")
 
 

@@ -222,7 +222,7 @@ def covered(e: Context, instruction: Instruction) -> bool:
         base = e.wide(value)
         start = e.op("add", base, group.low)
         room = e.op("add", Value("i64", "%shared_bytes"), 1)
-        limit = e.intrinsic("llvm.usub.sat", room, e.const("i64", group.high - group.low))
+        limit = e.intrinsic("llvm.usub.sat", room, group.high - group.low)
         good = e.is_below(start, limit)
         place = e.op("add", base, group.anchor)
         odd = e.op("and", place, group.align - 1)
@@ -243,7 +243,7 @@ def _window_of(e: Context, access: MemoryAccess) -> tuple[Value, Value]:
             access.space
         ]
         start, room = e.const("i64", 0), e.op("add", Value("i64", name), 1)
-    return start, e.intrinsic("llvm.usub.sat", room, e.const("i64", span))
+    return start, e.intrinsic("llvm.usub.sat", room, span)
 
 
 def _hint(e: Context) -> str:
@@ -287,18 +287,16 @@ def remember_array(e: Context, access: MemoryAccess, pointer_bits: Value) -> Non
 
 def _remember_array(e: Emitter, access: MemoryAccess, pointer_bits: Value, hint: str) -> None:
     size = e.const("i64", access.size)
-    e.call("tw_find", "i1", Value("ptr", "%ctx"), pointer_bits, size, Value("ptr", hint))
+    e.call("tw_find", "i1", "%ctx", pointer_bits, size, hint)
 
 
 def resolve(e: Context, access: MemoryAccess, write: int) -> str:
     """Return the pointer of an address that all lanes share; leave with a fault if it is out of bounds."""
-
     address = e.first_lane(access.base) if access.base.is_vector else access.base
     address = _wrapped(e, address, access.space)
     lane = e.find_lowest(e.mask())
-    pointer = e.call(
-        "tw_resolve", "ptr", *e.pointers(), address, access.size, access.reach, lane, access.line, write
-    )
+    given = (address, access.size, access.reach, lane, access.line, write)
+    pointer = e.call("tw_resolve", "ptr", *e.pointers(), *given)
     good = e.label("good")
     e.branch(e.differs(pointer, NULL), good, "failed")
     e.place(good)

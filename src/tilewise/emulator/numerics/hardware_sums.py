@@ -109,7 +109,7 @@ class Sums:
         """Return the factor that makes terms whole numbers, and the value of 1 in that unit."""
         e = self.e
         top = e.intrinsic("llvm.smax", products, start)
-        top = e.resize(e.intrinsic("llvm.smax", top, e.const(top, -_REACH)), "i32", True)
+        top = e.resize(e.intrinsic("llvm.smax", top, -_REACH), "i32", True)
         up = e.op("sub", 127 + self.rule.kept, top)
         down = e.op("add", top, 127 - self.rule.kept)
         scale, unit = (e.cast("bitcast", e.op("shl", part, 23), "float") for part in (up, down))
@@ -295,7 +295,7 @@ def _sure(rule: Rule) -> Routine:
 def _wide(e: Emitter, x: Value, type_: str) -> tuple[Value, Value]:
     """Return a float as a double, and 2 to the power of its exponent; 0 for zero."""
     bits = e.op("and", e.cast("bitcast", x, "i32"), 0x7F80_0000)
-    power = e.intrinsic("llvm.umax", bits, e.const(bits, (_LEAST[type_] + 127) << 23))
+    power = e.intrinsic("llvm.umax", bits, (_LEAST[type_] + 127) << 23)
     nothing = e.compare("fcmp oeq", x, e.real(x, 0.0))
     power = e.cast("bitcast", e.select(nothing, 0, power), "float")
     return e.cast("fpext", x, "double"), e.cast("fpext", power, "double")

@@ -145,7 +145,7 @@ def narrow_by_chance(e: Emitter, value: Value, chance: Value, finite: bool) -> V
     magnitude = e.op("and", whole, 0x7FFF_FFFF)
     result = e.op("lshr", e.op("add", magnitude, chance), 16)
     if finite:
-        result = e.intrinsic("llvm.umin", result, e.const(whole, to.largest))
+        result = e.intrinsic("llvm.umin", result, to.largest)
     sign = e.op("and", e.op("lshr", whole, 16), 0x8000)
     nan = e.is_above(magnitude, FORMATS["f32"].infinity)
     return e.resize(e.select(nan, to.nan, e.op("or", result, sign)), "i16", False)

@@ -77,7 +77,7 @@ def _exponent(e: Emitter, value: Value, mode: str, finite: bool) -> Value:
         raised = size
     result = e.op("lshr", raised, 23)
     if finite:
-        result = e.intrinsic("llvm.umin", result, e.const(size, 254))
+        result = e.intrinsic("llvm.umin", result, 254)
     nan = e.is_above(size, _SINGLE.infinity)
     return e.resize(e.select(nan, 255, result), "i8", False)
 

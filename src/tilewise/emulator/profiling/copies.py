@@ -69,25 +69,16 @@ class _SINK:
     SIZE = 64
 
 
-def watch_copy(e: Context, instruction: Instruction, way: str, figures: Value, log: Value, kind: int) -> None:
+def watch_copy(
+    e: Context, instruction: Instruction, way: str, figures: Value | str, log: Value, kind: int
+) -> None:
     """Emit code that counts a copy just issued: into ``figures``, or its sectors into ``log``."""
     tensor = "tensor" in instruction.parts
     if way == "prefetch":  # which does nothing, and leaves no operands
         (put_tensor_prefetch if tensor else put_prefetch)(Columns(e, instruction), instruction)
     flight = Flight.TENSOR if tensor else Flight.REMOTE if way.startswith("remote") else Flight.BULK
-    numbers = (int(flight), int(COPY_VERBS[way]), int(way == "prefetch"), kind)
-    answer = e.call(
-        "tw_watch_bulk",
-        "i32",
-        *e.pointers(),
-        Value("ptr", e.columns()),
-        figures,
-        log,
-        *(e.const("i32", number) for number in numbers),
-        e.mask(),
-        instruction.line,
-    )
-    e.leave_on_fault(answer)
+    numbers = (flight, COPY_VERBS[way], int(way == "prefetch"), kind)
+    e.call_or_leave("tw_watch_bulk", e.columns(), figures, log, *numbers, e.mask(), instruction.line)
 
 
 # -- run-time support ---------------------------------------------------------------------------------

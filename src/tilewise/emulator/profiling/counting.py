@@ -210,9 +210,9 @@ class Counting(Watcher):
         places = e.buffers()
         for value, place in zip(given, places, strict=False):
             e.store(value, place, 64)
-        table = Value("ptr", e.offset("%watch.ways", self.layout.tables + TABLE.SIZE * number))
-        total = Value("ptr", e.offset("%watch.row", self.layout.slow + 8 * number))
-        e.call(routine_of(kind), "void", table, total, *(Value("ptr", place) for place in places), e.mask())
+        table = e.offset("%watch.ways", self.layout.tables + TABLE.SIZE * number)
+        total = e.offset("%watch.row", self.layout.slow + 8 * number)
+        e.call(routine_of(kind), "void", table, total, *places, e.mask())
 
     def _count_access(self, instruction: Instruction, number: int, touch: Touch) -> None:
         e = self.e
@@ -259,13 +259,11 @@ class Counting(Watcher):
             }
         if self.targets == "":
             self.targets = e.alloca("[32 x i64]", 64)
-        buffer, _ = e.buffers()
-        e.store(source.addresses, buffer, 64)
+        buffer = e.list_addresses(source.addresses)
         e.store(target.addresses, self.targets, 64)
-        ways = [Value("ptr", e.offset("%watch.ways", WAY.SIZE * WAYS * (number + i))) for i in (0, 1)]
-        figures = Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number))
-        sides = (Value("ptr", self.targets), Value("ptr", buffer))
-        e.call("tw_count_copy", "void", *ways, figures, *sides, e.mask(), target.size)
+        ways = [e.offset("%watch.ways", WAY.SIZE * WAYS * (number + i)) for i in (0, 1)]
+        figures = self._figures(number)
+        e.call("tw_count_copy", "void", *ways, figures, self.targets, buffer, e.mask(), target.size)
 
     def _count_bulk_copy(self, instruction: Instruction, number: int, way: str) -> None:
         """Count a bulk copy in the figures of ``CopyFigure``."""
@@ -273,27 +271,20 @@ class Counting(Watcher):
         if not e.general:
             about = {"line": instruction.line, "name": instruction.name, "action": "bulk", "way": way}
             self.about["points"][number] = about
-        figures = Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number))
-        watch_copy(e, instruction, way, figures, NULL, 0)
+        watch_copy(e, instruction, way, self._figures(number), NULL, 0)
+
+    def _figures(self, number: int) -> str:
+        """Return the pointer to the figures of an access."""
+        return self.e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number)
 
     def _count_by_lane(self, number: int, touch: Touch, rows: int, kind: int) -> None:
         """Count an access by its lanes' addresses at run time."""
         e = self.e
-        buffer, _ = e.buffers()
-        e.store(touch.addresses, buffer, 64)
+        buffer = e.list_addresses(touch.addresses)
         lanes = e.mask() if rows == 32 else e.op("and", e.mask(), (1 << rows) - 1)
         space = Space.SHARED if touch.access.space == Space.OWN else touch.access.space
-        e.call(
-            "tw_count",
-            "void",
-            Value("ptr", e.offset("%watch.ways", WAY.SIZE * WAYS * number)),
-            Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number)),
-            Value("ptr", buffer),
-            lanes,
-            touch.size,
-            int(space),
-            kind,
-        )
+        ways = e.offset("%watch.ways", WAY.SIZE * WAYS * number)
+        e.call("tw_count", "void", ways, self._figures(number), buffer, lanes, touch.size, space, kind)
 
     def _count_by_class(
         self, instruction: Instruction, number: int, touch: Touch, about: dict[str, Any]

@@ -169,7 +169,7 @@ class RecordingWatcher(Watcher):
         e = self.e
         log, number, warp = self._event_source()
         place = e.const("i64", self._places[id(instruction)])
-        e.call("tw_record_bulk", "void", log, place, number, warp, e.mask(), Value("ptr", e.columns()))
+        e.call("tw_record_bulk", "void", log, place, number, warp, e.mask(), e.columns())
 
     def _emit_event(
         self,
@@ -181,11 +181,7 @@ class RecordingWatcher(Watcher):
         mask: Value | None = None,
     ) -> None:
         e = self.e
-        given = NULL
-        if addresses is not None:
-            buffer, _ = e.buffers()
-            e.store(addresses, buffer, 64)
-            given = Value("ptr", buffer)
+        given = NULL if addresses is None else e.list_addresses(addresses)
         log, number, warp = self._event_source()
         place = e.const("i64", self._places[id(instruction)])
         about = e.const("i64", int(what) | space << 8 | size << 32)
@@ -202,7 +198,7 @@ class RecordingWatcher(Watcher):
     def _event_source(self) -> tuple[Value, Value, Value]:
         """Return the worker's log, the block's number and the warp's index."""
         e = self.e
-        log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
+        log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
         warp = e.wide(e.load("i32", e.offset("%warp", WARP.INDEX), 4))
         return log, e.load("i64", e.offset("%block", BLOCK.NUMBER), 8), warp
 

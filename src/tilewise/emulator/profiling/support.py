@@ -152,7 +152,7 @@ def _count_pattern() -> Routine:
     put(Figure.THREADS, r.wide(r.count_bits(mask)))
     generic = r.equals(r["space"], Space.GENERIC)
     each = r.equals(r["kind"], Kind.EACH)
-    named = [r.equals(r["space"], int(space)) for space in (Space.SHARED, Space.GLOBAL)]
+    named = [r.equals(r["space"], space) for space in (Space.SHARED, Space.GLOBAL)]
     there = [r.equals(r["window"], number) for number in (1, 0)]
     shared, outside = (r.op("or", a, r.op("and", generic, b)) for a, b in zip(named, there, strict=True))
     by = r.find_lowest(size, True)
@@ -177,7 +177,7 @@ def _count_pattern() -> Routine:
         with r.unless(each):
             put(Figure.TURNS, r.wide(_turns(r)))
         with r.when(each):
-            words = r.intrinsic("llvm.umax", size, r.const("i32", WORD_BYTES))
+            words = r.intrinsic("llvm.umax", size, WORD_BYTES)
             at_once = r.op("udiv", 128, words)
             sharing = r.const("i32", Kind.STORE)
             waves = r.call("tw_count_waves", "i32", r["addresses"], mask, size, at_once, sharing)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.layout import BLOCK, Space
-from tilewise.emulator.llvm.emit import NULL, Value, vector
+from tilewise.emulator.llvm.emit import NULL, vector
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.watch import WORKER_WATCH, touches
@@ -49,18 +49,17 @@ class Tracing(Watcher):
     def after(self, instruction: Instruction, seen: Any) -> None:
         e = self.e
         if way := operation_of(instruction).copy_kind(instruction):
-            log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
+            log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
             watch_copy(e, instruction, way, NULL, log, _OF_COPIES.get(way, READ))
             return
         for touch in seen or ():
             kind = READ if touch.action == "load" else WRITE
             if touch.action == "copy":
                 kind = BYPASS if "cg" in instruction.parts else READ
-            buffer, _ = e.buffers()
-            e.store(touch.addresses, buffer, 64)
+            buffer = e.list_addresses(touch.addresses)
             log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
             block = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8)
-            e.call("tw_trace", "void", log, block, Value("ptr", buffer), e.mask(), e.const("i64", kind))
+            e.call("tw_trace", "void", log, block, buffer, e.mask(), e.const("i64", kind))
 
 
 def watcher(e: Context) -> Tracing:
@@ -88,7 +87,7 @@ def _trace() -> Routine:
     """Log the sectors that the lanes touch, each once."""
     r = Routine("tw_trace", "void", log="ptr", block="i64", addresses="ptr", mask="i32", kind="i64")
     r.call("tw_trace_block", "void", r["log"], r["block"])
-    pieces = Value("ptr", r.alloca(vector("i64"), 64))
+    pieces = r.reserve(vector("i64"), 64)
     count = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
         address = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)

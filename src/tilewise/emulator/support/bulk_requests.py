@@ -118,7 +118,7 @@ def _span() -> Routine:
                 shared = r.field(r.field(owner, 0, "ptr"), BLOCK.SHARED, "ptr")
                 found.put(r.at(shared, offset))
     with r.when(r.is_null(found.get())):
-        size = r.narrow(r.intrinsic("llvm.umin", count, r.const("i64", 0xFFFF_FFFF)))
+        size = r.narrow(r.intrinsic("llvm.umin", count, 0xFFFF_FFFF))
         given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
         found.put(r.call("tw_pass_or_fault", "ptr", *r.pointers(), fault.get(), *given))
     r.give(found.get())

@@ -157,7 +157,7 @@ def _perform() -> Routine:
     kind = r.field(flight, FLIGHT.KIND, "i32")
     answer = r.variable("i32", 0)
     for number, performer in _PERFORMERS.items():
-        with r.when(r.equals(kind, int(number))):
+        with r.when(r.equals(kind, number)):
             answer.put(r.call(performer, "i32", r["ctx"], r["worker"], block, warp, flight, now))
     with r.when(r.equals(rest, 0)):
         r.call("tw_flight_drop", "void", flight)

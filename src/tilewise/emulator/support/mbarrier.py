@@ -133,7 +133,7 @@ def _change() -> Routine:
 
 
 def _is_operation(r: Routine, operation: Mbarrier) -> AbstractContextManager[None]:
-    return r.when(r.equals(r["operation"], int(operation)))
+    return r.when(r.equals(r["operation"], operation))
 
 
 def _refuse_unless(r: Routine, holds: Value, why: MbarrierFault) -> None:

@@ -68,15 +68,17 @@ def _fault() -> Routine:
 def record_fault(
     r: Routine,
     kind: Value | int,
-    lane: Value,
+    lane: Value | int,
     address: Value | int = 0,
     size: Value | int = 0,
     space: Value | int = 0,
     write: Value | int = 0,
+    extent: Value | int = 0,
+    line: Value | None = None,
 ) -> None:
-    """Record a fault in the routine's line."""
-    access = (r.fixed(address, "i64"), size, space, write, r.const("i64", 0))
-    r.call("tw_fault_at", "void", *r.pointers(), kind, r["line"], lane, *access)
+    """Record a fault, in the routine's line if no other is given."""
+    access = (r.fixed(address, "i64"), size, space, write, r.fixed(extent, "i64"))
+    r.call("tw_fault_at", "void", *r.pointers(), kind, line or r["line"], lane, *access)
 
 
 # -- addresses ----------------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ def _resolve() -> Routine:
         (Space.CONST, ctx, LAUNCH.CONST, LAUNCH.CONST_BYTES),
         (Space.PARAM, ctx, LAUNCH.PARAMS, LAUNCH.PARAM_BYTES),
     ):
-        with either(r.equals(space, int(kind))):
+        with either(r.equals(space, kind)):
             base.put(r.field(holder, start, "ptr"))
             count.put(r.field(ctx, length, "i64"))
         either = r.otherwise_when

@@ -114,7 +114,7 @@ def _run_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
         answer = r.set("i32", f"call i32 {code.ref}({ctx}, {worker}, {block}, {warp})")
         attempts.leave(r.differs(answer, Answer.DEOPT))
         r.put(warp, WARP.GENERAL, 1)
-    exits, waits, yields = (r.equals(answer, int(item)) for item in (Answer.EXIT, Answer.WAIT, Answer.YIELD))
+    exits, waits, yields = (r.equals(answer, item) for item in (Answer.EXIT, Answer.WAIT, Answer.YIELD))
     r.give_if(r.negation(r.either(exits, waits, yields)), Outcome.ENDED)
     with r.when(yields):
         now.ready.put(1)

@@ -312,7 +312,7 @@ def _gather() -> Routine:
     plain = r.equals(r.field(plan, PLAN.SWIZZLE, "i64"), 0)
     straight = r.at(r.field(plan, PLAN.BASE, "ptr"), r["offset"])
     now = r.field(plan, PLAN.STORE_STEP, "i32")
-    writes, over = (r.equals(now, int(one)) for one in (StoreStep.WRITE, StoreStep.RELEASE))
+    writes, over = (r.equals(now, one) for one in (StoreStep.WRITE, StoreStep.RELEASE))
     with r.unless(r.op("or", plain, over)):
         r.call("tw_tensor_place", "void", plan, r["offset"], scratch, 1)
     row = r.select(plain, straight, scratch)

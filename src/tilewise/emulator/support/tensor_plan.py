@@ -101,7 +101,7 @@ class _Plan:
         power = r.op("and", r.op("lshr", packed, r.op("mul", self.element, 2)), 3)
         self.size = r.op("shl", 1, power)
         self.unit = r.select(self.interleaved, r.op("shl", self.interleave, 4), self.size)
-        self.grain = r.op("shl", r.intrinsic("llvm.umax", self.interleave, r.const("i64", 1)), 4)
+        self.grain = r.op("shl", r.intrinsic("llvm.umax", self.interleave, 1), 4)
         address = r.field(self.tensor, MAP.ADDRESS, "i64")
         self.crooked(address)
         for offset, value in ((PLAN.ADDRESS, address), (PLAN.UNIT, self.unit)):

@@ -23,6 +23,7 @@ from __future__ import annotations
 from tilewise.emulator.layout import BLOCK, LAUNCH, FaultKind, Space
 from tilewise.emulator.llvm.emit import Value, join
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.memory_access import record_fault
 
 __all__ = ["BRICKS", "ROWS", "Matrix", "described"]
 
@@ -50,8 +51,8 @@ class Matrix:
         self.mask = _spread(r, self.chunks)
         self.rows = self._row_offsets(span)
         # The last place where a row may start, and the furthest place where one does.
-        last = r.intrinsic("llvm.usub.sat", self.room, r.const("i64", _ROW_BYTES))
-        self.last = r.resize(r.intrinsic("llvm.umin", last, r.const("i64", 0x7FFF_FFFF)), "i32", False)
+        last = r.intrinsic("llvm.usub.sat", self.room, _ROW_BYTES)
+        self.last = r.resize(r.intrinsic("llvm.umin", last, 0x7FFF_FFFF), "i32", False)
         self.limit = _spread(r, self.last)
         self.furthest = r.alloca(_ROW, 32)
         r.store(Value(_ROW, "zeroinitializer"), self.furthest, 32)
@@ -102,19 +103,8 @@ class Matrix:
         most = r.set("i32", f"call i32 @llvm.vector.reduce.umax.v8i32({furthest})")
         small = r.is_below(self.room, _ROW_BYTES)
         with r.when(r.op("or", small, r.is_above(most, self.last))):
-            r.call(
-                "tw_fault_at",
-                "void",
-                *(r[name] for name in ("ctx", "worker", "block", "warp")),
-                FaultKind.MATRIX,
-                line,
-                0,
-                self.bits,
-                most,
-                Space.SHARED,
-                int(self.across),
-                self.room,
-            )
+            access = (self.bits, most, Space.SHARED, self.across, self.room)
+            record_fault(r, FaultKind.MATRIX, 0, *access, line)
             r.give(1)
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, FaultKind, Status
 from tilewise.emulator.llvm.emit import NULL, Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.support.seeds import advance_seed
 
 __all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RANKS", "RECORD", "routines"]
 
@@ -22,9 +23,9 @@ BATCH = 64  # elements of K at most that are multiplied in one go
 RANKS = 4 * BATCH * 256  # in the panel, behind B as floats: their exponents, where those are wanted
 PANEL_BYTES = RANKS + 2 * BATCH * 256
 _WARPS = 4
+_ALL_WARPS = (1 << _WARPS) - 1  # a bit for each
 _REGISTER = 128  # bytes
 _EAGER, _LATE = 0, 1
-_ARGUMENTS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _SHARED = 2  # the space
 
 
@@ -99,7 +100,7 @@ def _moves_sums(r: Routine, ctx: Value) -> Value:
 
 
 def _fault(r: Routine, kind: FaultKind, line: Value) -> None:
-    r.call("tw_fault", "void", r["ctx"], r["worker"], r["block"], r["warp"], kind, line, r["mask"])
+    r.call("tw_fault", "void", *r.pointers(), kind, line, r["mask"])
 
 
 def _find_next() -> Routine:
@@ -148,7 +149,7 @@ def _same_matrices() -> Routine:
         columns = [r.field(info, INFO.COLUMNS, "i32", 4) for info in infos]
         alike = [r.compare("icmp eq", *pair) for pair in (matrices, packs, columns)]
         with r.unless(r.both(*alike)):
-            r.give(Value("i1", "false"))
+            r.give(0)
     r.give(Value("i1", "true"))
     return r
 
@@ -187,9 +188,8 @@ def _return_sums() -> Routine:
 
 def _reset_if_empty(r: Routine, state: Value) -> None:
     """Start the queue at its beginning again if it is empty."""
-    with r.when(
-        r.compare("icmp eq", *(r.field(state, name, "i32", 4) for name in (PRODUCTS.KEPT, PRODUCTS.END)))
-    ):
+    kept, end = (r.field(state, name, "i32", 4) for name in (PRODUCTS.KEPT, PRODUCTS.END))
+    with r.when(r.equals(kept, end)):
         for name in (PRODUCTS.KEPT, PRODUCTS.FIRST, PRODUCTS.END):
             r.put(state, name, 0, 4)
 
@@ -222,7 +222,7 @@ def _move_sums(r: Routine, info: Value, back: bool) -> None:
 # -- performing -------------------------------------------------------------------------------------
 def _perform_groups() -> Routine:
     """Perform the products of the first ``target`` groups of the warps whose bits are set in ``which``."""
-    r = Routine("tw_wgmma_until", "i32", **_ARGUMENTS, which="i32", target="i32")
+    r = Routine("tw_wgmma_until", "i32", **POINTERS, which="i32", target="i32")
     ctx, block, target = r["ctx"], r["block"], r["target"]
     panel = r.reserve(f"[{PANEL_BYTES} x i8]", 64)
     index = r.field(r["warp"], WARP.INDEX, "i32", 4)
@@ -301,7 +301,7 @@ def _check(r: Routine) -> None:
 def _issue() -> Routine:
     """Append a product to the warp's queue."""
     kinds = {"info": "ptr", "records": "i64", "a": "i64", "b": "i64", "adds": "i32", "metadata": "i32"}
-    r = Routine("tw_wgmma_issue", "i32", **_ARGUMENTS, **kinds, mask="i32", line="i32")
+    r = Routine("tw_wgmma_issue", "i32", **POINTERS, **kinds, mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
     r.put(state, PRODUCTS.RECORDS, r.at(r["warp"], r["records"]), 8)
@@ -346,19 +346,14 @@ def _perform_own(r: Routine, target: Value) -> None:
     _perform(r, own, target)
 
 
-def _perform(r: Routine, which: Value, target: Value) -> None:
-    pointers = [r[name] for name in _ARGUMENTS]
-    answer = r.call("tw_wgmma_until", "i32", *pointers, which, target)
+def _perform(r: Routine, which: Value | int, target: Value) -> None:
+    answer = r.call("tw_wgmma_until", "i32", *r.pointers(), which, target)
     r.give_if(r.differs(answer, 0), 2)
-
-
-def _all_warps(r: Routine) -> Value:
-    return r.const("i32", (1 << _WARPS) - 1)
 
 
 def _commit() -> Routine:
     """Commit a group; resume the warps of the warpgroup that waited for it."""
-    r = Routine("tw_wgmma_commit", "i32", **_ARGUMENTS, mask="i32", line="i32")
+    r = Routine("tw_wgmma_commit", "i32", **POINTERS, mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
     closed = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32", 4), 1)
@@ -366,8 +361,8 @@ def _commit() -> Routine:
     order = r.field(r["ctx"], LAUNCH.ORDER, "i64", 8)
     least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
     with r.when(r.equals(order, _EAGER)), r.when(r.equals(least, closed)):
-        _perform(r, _all_warps(r), closed)
-    with r.when(r.is_above(order, _LATE)), r.when(r.equals(_next_random_bit(r), 0)):
+        _perform(r, _ALL_WARPS, closed)
+    with r.when(r.is_above(order, _LATE)), r.when(_tosses_heads(r)):
         _perform_own(r, closed)
     start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), -_WARPS))
     with r.count(_WARPS) as number:
@@ -376,12 +371,8 @@ def _commit() -> Routine:
     return r
 
 
-def _next_random_bit(r: Routine) -> Value:
-    """Return the next bit of the worker's random numbers."""
-    seed = r.op("mul", r.field(r["worker"], 16, "i64", 8), 6364136223846793005)
-    seed = r.op("add", seed, 1442695040888963407)
-    r.put(r["worker"], 16, seed, 8)
-    return r.op("and", r.op("lshr", seed, 40), 1)
+def _tosses_heads(r: Routine) -> Value:
+    return r.equals(r.op("and", r.op("lshr", advance_seed(r), 40), 1), 0)
 
 
 def _resume(r: Routine, warp: Value, least: Value) -> None:
@@ -389,25 +380,24 @@ def _resume(r: Routine, warp: Value, least: Value) -> None:
     awaited = r.field(state, PRODUCTS.AWAITED, "i32", 4)
     waits = r.differs(awaited, 0)
     with r.when(r.both(waits, r.is_at_most(awaited, least))):
-        _perform(r, _all_warps(r), awaited)
+        _perform(r, _ALL_WARPS, awaited)
         r.call("tw_wgmma_return", "void", r["ctx"], warp, awaited)
         r.put(state, PRODUCTS.AWAITED, 0, 4)
         r.put(warp, WARP.BLOCKED, 0, 4)
-        waiting = r.equals(r.field(warp, WARP.STATUS, "i32", 4), Status.WAITING)
-        with r.when(waiting):
+        with r.when(r.equals(r.field(warp, WARP.STATUS, "i32", 4), Status.WAITING)):
             r.put(warp, WARP.STATUS, Status.READY, 4)
 
 
 def _wait() -> Routine:
     """Wait until no more than ``left`` groups are in flight: 0 goes on, 1 waits for other warps, 2 failed."""
-    r = Routine("tw_wgmma_wait", "i32", **_ARGUMENTS, left="i32", mask="i32", line="i32")
+    r = Routine("tw_wgmma_wait", "i32", **POINTERS, left="i32", mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
     closed = r.field(state, PRODUCTS.COMMITTED, "i32", 4)
     target = r.intrinsic("llvm.usub.sat", closed, r["left"])
     least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
     with r.when(r.is_at_most(target, least)):
-        _perform(r, _all_warps(r), target)
+        _perform(r, _ALL_WARPS, target)
         r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
         r.give(0)
     r.put(state, PRODUCTS.AWAITED, target, 4)
