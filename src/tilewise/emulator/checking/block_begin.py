@@ -139,7 +139,7 @@ def _note_allocations() -> Routine:
     r = Routine("tw_check_took", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["addresses"], lane, "i64")
-        place = r.set("ptr", f"inttoptr {address} to ptr")
+        place = r.as_pointer(address)
         r.put(place, 4, r["line"])
         r.put(place, 8, accessor(r, lane))
     return r

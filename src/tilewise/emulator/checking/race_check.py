@@ -200,11 +200,8 @@ def _fast_read(word: ShadowWord, writes: Value) -> Value:
         plain = r.both(state, past, r.negation(word.remote))
         reader, earlier = word.get(CELLS.READER), word.get(CELLS.EARLIER_READER)
         first = r.op("or", r.is_at_most(word.get(CELLS.READ), word.ordered_until), r.equals(reader, word.who))
-        second = r.op(
-            "or",
-            r.is_at_most(word.get(CELLS.EARLIER), word.ordered_until),
-            r.equals(earlier, word.who),
-        )
+        over = r.is_at_most(word.get(CELLS.EARLIER), word.ordered_until)
+        second = r.either(over, r.equals(earlier, word.who))
         others = r.negation(word.is_own_warp(reader))
         full = r.both(others, r.negation(second), r.negation(word.is_own_warp(earlier)))
         with r.when(r.both(plain, first)):

@@ -96,7 +96,7 @@ def _in_global(r: Routine, item: Value) -> None:
     r.put(place, SHADOW.BYTES, r.select(none, 0, size))
     r.put(place, SHADOW.CELLS, cells)
     r.put(place, SHADOW.STRIDE, r.field(item, RANGE.STRIDE, "i64"))
-    r.put(place, SHADOW.MEMORY, r.set("ptr", f"inttoptr {first} to ptr"))
+    r.put(place, SHADOW.MEMORY, r.as_pointer(first))
     r.put(place, SHADOW.BEGAN, r.const("i64", 0))
     r.give(r.differs(cells, NULL))
 

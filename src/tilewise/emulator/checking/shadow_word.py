@@ -160,11 +160,8 @@ class ShadowWord:
         r = self.r
         first, second = (r.op("and", info, STRONG | DOUBTFUL) for info in (before, self.info))
         most = r.op("or", first, second)  # of both atomic, or one atomic and one doubtful
-        strong = r.op(
-            "or",
-            r.differs(r.op("and", r.op("and", first, second), STRONG), 0),
-            r.equals(most, STRONG | DOUBTFUL),
-        )
+        both = r.differs(r.op("and", r.op("and", first, second), STRONG), 0)
+        strong = r.either(both, r.equals(most, STRONG | DOUBTFUL))
         narrow = r.differs(r.op("and", r.op("or", before, self.info), BLOCK_SCOPED), 0)
         block = r.op("udiv", self.serial, self.warps)
         theirs = r.op("udiv", r.op("lshr", other, LANE_BITS), self.warps)
@@ -295,12 +292,9 @@ def _record_read(word: ShadowWord) -> None:
             store_access(word, (CELLS.READ, CELLS.READER, CELLS.READING))
         with r.otherwise():
             earlier, reader = word.get(CELLS.EARLIER), word.get(CELLS.EARLIER_READER)
-            free = r.op(
-                "or",
-                r.is_at_most(earlier, word.born),
-                r.negation(word.is_unordered(reader, earlier, CELLS.EARLIER)),
-            )
-            with r.when(r.op("or", free, word.is_own_warp(reader))):
+            ordered = r.negation(word.is_unordered(reader, earlier, CELLS.EARLIER))
+            past = r.is_at_most(earlier, word.born)
+            with r.when(r.either(past, ordered, word.is_own_warp(reader))):
                 store_access(word, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
 
 

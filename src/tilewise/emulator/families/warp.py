@@ -69,10 +69,6 @@ def _like(e: Context, value: Value, members: Value) -> Value:
     return e.splat(value) if members.is_vector else value
 
 
-def _put(e: Context, target: Register, value: Value, type_: str) -> None:
-    write(e, target, value, type_)
-
-
 # -- shfl ---------------------------------------------------------------------------------------------
 def shuffled_from(mode: str, b: int, c: int) -> list[tuple[int, bool]]:
     """For each lane, the lane that ``shfl`` takes its value from, and whether that lane is in range."""
@@ -107,9 +103,9 @@ def shfl(e: Context, instruction: Instruction) -> None:
             if _same(e, a)
             else _lane(e, read(e, a, "b32", True), read(e, b, "u32", False))
         )
-        _put(e, target, value, "b32")
+        write(e, target, value, "b32")
         if flag is not None:
-            _put(e, flag, e.const("i1", 1), "pred")
+            write(e, flag, e.const("i1", 1), "pred")
         return
     values = read(e, a, "b32", True)
     by, clamp = _constant_of(e, b), _constant_of(e, c)
@@ -120,9 +116,9 @@ def shfl(e: Context, instruction: Instruction) -> None:
     else:
         sources, good = _sources(e, mode, read(e, b, "u32", True), read(e, c, "u32", True))
         result = _permute(e, values, sources)
-    _put(e, target, result, "b32")
+    write(e, target, result, "b32")
     if flag is not None:
-        _put(e, flag, good, "pred")
+        write(e, flag, good, "pred")
 
 
 def source_lanes(e: Context, instruction: Instruction) -> Value:
@@ -187,7 +183,7 @@ def vote(e: Context, instruction: Instruction) -> None:
     members = _members(e, membermask)
     ayes = e.op("and", _like(e, _ballot(e, predicate), members), members)
     if parts[0] == "ballot":
-        _put(e, target, ayes, "b32")
+        write(e, target, ayes, "b32")
         return
     every = e.equals(ayes, members)
     none = e.equals(ayes, 0)
@@ -198,7 +194,7 @@ def vote(e: Context, instruction: Instruction) -> None:
             result = e.op("xor", none, 1)
         case _:
             result = e.op("or", every, none)
-    _put(e, target, result, "pred")
+    write(e, target, result, "pred")
 
 
 def _ballot(e: Context, predicate: Operand) -> Value:
@@ -215,7 +211,7 @@ def activemask(e: Context, instruction: Instruction) -> None:
         raise unsupported(instruction, "its type must be b32")
     check_operand_count(instruction, 1)
     target, _ = _destinations(instruction, False)
-    _put(e, target, e.mask(), "b32")
+    write(e, target, e.mask(), "b32")
 
 
 @effect("elect.sync", lanes="own", exchanges=True, ptx="8.0", arch="sm_90")
@@ -227,17 +223,14 @@ def elect(e: Context, instruction: Instruction) -> None:
     target, flag = _destinations(instruction, True)
     members = _members(e, membermask)
     leader = _first(e, members)
-    _put(e, target, leader, "b32")
+    write(e, target, leader, "b32")
     if flag is not None:
-        _put(e, flag, e.equals(e.lanes("i32", _LANES), e.splat(leader)), "pred")
+        write(e, flag, e.equals(e.lanes("i32", _LANES), e.splat(leader)), "pred")
 
 
 def _first(e: Context, lanes: Value) -> Value:
     """The lowest lane of a mask."""
-    suffix = "v32i32" if lanes.is_vector else "i32"
-    e.declare(f"llvm.cttz.{suffix}", lanes.type, [lanes.type, "i1"])
-    found = e.set(lanes.type, f"call {lanes.type} @llvm.cttz.{suffix}({lanes}, i1 false)")
-    return e.op("and", found, 31)
+    return e.op("and", e.find_lowest(lanes), 31)
 
 
 # -- match ----------------------------------------------------------------------------------------------
@@ -260,12 +253,12 @@ def match_(e: Context, instruction: Instruction) -> None:
         members = e.splat(members)
         equal = e.op("and", _equal_by_lane(e, read(e, a, parts[-1], True)), members)
     if kind == "any":
-        _put(e, target, equal, "b32")
+        write(e, target, equal, "b32")
         return
     every = e.equals(equal, members)
-    _put(e, target, e.select(every, members, 0), "b32")
+    write(e, target, e.select(every, members, 0), "b32")
     if flag is not None:
-        _put(e, flag, every, "pred")
+        write(e, flag, every, "pred")
 
 
 def _equal_to_first(e: Context, values: Value, members: Value) -> Value:
@@ -307,10 +300,10 @@ def redux(e: Context, instruction: Instruction) -> None:
     members = _members(e, membermask)
     values = read_bits(e, source, parts[-1])
     if real:
-        _put(e, target, _redux_real(e, parts[1], extra, values, members), "b32")
+        write(e, target, _redux_real(e, parts[1], extra, values, members), "b32")
         return
     identity = e.const(values, _IDENTITY[parts[1], parts[-1]])
-    _put(e, target, _reduce(e, parts[1], parts[-1] == "s32", values, identity, members), "b32")
+    write(e, target, _reduce(e, parts[1], parts[-1] == "s32", values, identity, members), "b32")
 
 
 def _redux_real(e: Context, op: str, extra: set[str], values: Value, members: Value) -> Value:

@@ -293,7 +293,7 @@ def _check(e: Context, fragment: Fragment, space: Space, base: Value, step: Valu
     e.place(fast)
     if space == Space.SHARED:
         return e.offset("%shared", base)
-    return e.set("ptr", f"inttoptr {base} to ptr").ref
+    return e.as_pointer(base).ref
 
 
 def _carefully(

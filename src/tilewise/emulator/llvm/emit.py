@@ -236,13 +236,20 @@ class Emitter:
 
     def call(self, name: str, result: str, *args: Value | int | str) -> Value:
         """Emit a call of a function of the run-time support; a plain number is an i32, a text names a pointer."""
-        values = [Value("ptr", arg) if isinstance(arg, str) else self.fixed(arg, "i32") for arg in args]
+        values = self._arguments(args)
         self.declare(name, result, [value.type for value in values])
         listed = ", ".join(map(str, values))
         if result == "void":
             self.line(f"call void @{name}({listed})")
             return Value("void", "")
         return self.set(result, f"call {result} @{name}({listed})")
+
+    def call_at(self, function: Value, result: str, *args: Value | int | str) -> Value:
+        """Emit a call of the function that a pointer leads to; its arguments are as of ``call``."""
+        return self.set(result, f"call {result} {function.ref}({', '.join(map(str, self._arguments(args)))})")
+
+    def _arguments(self, args: tuple[Value | int | str, ...]) -> list[Value]:
+        return [Value("ptr", arg) if isinstance(arg, str) else self.fixed(arg, "i32") for arg in args]
 
     def has_function(self, name: str) -> bool:
         """Whether the kernel has a function of this name."""
@@ -275,6 +282,10 @@ class Emitter:
             return pointer
         amount = f"i64 {by}" if isinstance(by, int) else str(by)
         return self.set("ptr", f"getelementptr i8, ptr {pointer}, {amount}").ref
+
+    def as_pointer(self, address: Value) -> Value:
+        """Emit the pointer that a number of 64 bits stands for."""
+        return self.set("ptr", f"inttoptr {address} to ptr")
 
     def splat(self, a: Value) -> Value:
         """Emit a vector with a scalar in every lane."""

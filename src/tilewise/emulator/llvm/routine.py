@@ -275,8 +275,7 @@ class Routine(Emitter):
             rest = left.get()
             loop.leave(self.compare("icmp eq", rest, 0))
             left.put(self.op("and", rest, self.op("sub", rest, 1)))
-            self.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-            yield self.set("i32", f"call i32 @llvm.cttz.i32({rest}, i1 true)")
+            yield self.find_lowest(rest, True)
 
 
 def join_modules(routines: Iterable[Routine]) -> str:

@@ -144,9 +144,7 @@ class Context(Emitter):
         """Call the host from some lanes: its answer, and the buffer with 64 bits for each lane and operand."""
         _, buffer = self.buffers()
         function = self.load("ptr", self.offset("%ctx", LAUNCH.HOST), 8)
-        listed = [*self.pointers(), self.const("i32", int(kind)), mask, self.const("i32", line)]
-        listed.append(Value("ptr", buffer))
-        return self.set("i32", f"call i32 {function.ref}({', '.join(map(str, listed))})"), buffer
+        return self.call_at(function, "i32", *self.pointers(), kind, mask, line, buffer), buffer
 
     def columns(self) -> str:
         """Room for 16 operands of every lane, 64 bits each, and then 16 bytes more of every lane."""

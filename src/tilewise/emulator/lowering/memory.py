@@ -253,7 +253,7 @@ def _hint(e: Context) -> str:
 
 def pointer_of(e: Context, access: MemoryAccess, address: Value) -> str:
     if access.space in _FLAT:
-        return e.set("ptr", f"inttoptr {address} to ptr").ref
+        return e.as_pointer(address).ref
     base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
     return e.offset(base, address)
 

@@ -153,13 +153,6 @@ def _first(r: Routine, cases: list[tuple[Value, int]], rest: Value) -> Value:
     return found
 
 
-def _any(r: Routine, *conditions: Value) -> Value:
-    found = conditions[0]
-    for condition in conditions[1:]:
-        found = r.op("or", found, condition)
-    return found
-
-
 def _divide_single(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Found:
     one, other = _Single(r, a, flushed), _Single(r, b, flushed)
     of_subnormals = r.const(a, len(_RESULTS))
@@ -176,8 +169,7 @@ def _divide_directed(r: Routine, a: Value, b: Value, flushed: bool = False) -> _
 
 def _division_test(r: Routine, one: _Single, other: _Single) -> Value:
     apart = r.op("sub", one.exponent, other.exponent)
-    return _any(
-        r,
+    return r.either(
         r.is_at_most(other.exponent, 1),
         r.is_at_least(other.exponent, 252),
         r.is_at_most(one.exponent, 24),
@@ -269,8 +261,7 @@ def _divide_double(r: Routine, a: Value, b: Value) -> _Found:
     quotient = r.cast("bitcast", r.op("fdiv", one.number, other.number), "i64")
     result = r.op("and", r.resize(r.op("lshr", quotient, 32), "i32", False), 0x7FFF_FFFF)
     whole = r.is_above(result, 0x10_0000)
-    slow = _any(
-        r,
+    slow = r.either(
         r.is_below(one.high_size, 0x360_0000),
         other.small,
         # Upper words are compared as floats: these are NaN there, or infinite times zero.
@@ -280,7 +271,7 @@ def _divide_double(r: Routine, a: Value, b: Value) -> _Found:
     )
     number = r.const(one.high, 0)
     alike = r.op("or", r.op("and", one.zero, other.zero), r.op("and", one.infinite, other.infinite))
-    special = _any(r, one.zero, one.infinite, other.zero, other.infinite)
+    special = r.either(one.zero, one.infinite, other.zero, other.infinite)
     cases = [(one.nan, 4), (other.nan, 5), (alike, 6), (special, 7), (whole, 1), (_divides(r, one, other), 3)]
     return slow, _first(r, cases, r.const(number, 2))
 

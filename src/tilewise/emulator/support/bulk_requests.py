@@ -103,7 +103,7 @@ def _span() -> Routine:
     with r.when(r.equals(r["space"], Space.GLOBAL)):
         known = r.call("tw_find", "i1", r["ctx"], address, count, r["worker"])
         with r.when(known):
-            found.put(r.set("ptr", f"inttoptr {address} to ptr"))
+            found.put(r.as_pointer(address))
     with r.otherwise():
         owner = r.reserve("ptr", 8)
         wrong = r.call("tw_cluster_place", "i32", r["ctx"], r["block"], address, owner)

@@ -130,7 +130,7 @@ def _resolve() -> Routine:
     address, space = _leave_generic(r)
     with r.when(r.equals(space, Space.GLOBAL)):
         known = r.call("tw_find", "i1", ctx, address, size, r["worker"])
-        r.give_if(known, r.set("ptr", f"inttoptr {address} to ptr"))
+        r.give_if(known, r.as_pointer(address))
         _give_passed(r, FaultKind.OUT_OF_BOUNDS, address, space)
     constant = r.either(r.equals(space, Space.CONST), r.equals(space, Space.PARAM))
     with r.when(r.both(constant, r.differs(r["write"], 0))):
@@ -241,7 +241,7 @@ def _copy() -> Routine:
             with r.when(r.differs(r.op("and", source, r.op("sub", size, 1)), 0)):
                 record_fault(r, FaultKind.MISALIGNED, lane, source, r["size"], Space.GLOBAL)
                 r.give(1)
-            origin = r.variable("ptr", r.set("ptr", f"inttoptr {source} to ptr"))
+            origin = r.variable("ptr", r.as_pointer(source))
             with r.unless(r.call("tw_find", "i1", r["ctx"], source, r.wide(count), r["worker"])):
                 access = (source, count, int(Space.GLOBAL), 0, r.const("i64", 0))
                 given = (int(FaultKind.OUT_OF_BOUNDS), r["line"], lane, *access)

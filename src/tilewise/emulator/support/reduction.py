@@ -100,7 +100,7 @@ def _reduction(operation: str, type_: str) -> Routine:
         operand = r.field(r.at(r["source"], offset), 0, whole)
         if type_[0] in "us":
             word = _WORDS.get(operation) or ("u" if type_[0] == "u" else "") + operation
-            r.set(whole, f"atomicrmw {word} {place}, {operand} monotonic, align {size}")
+            r.atomic(word, place, operand, "monotonic")
         else:
             _attempts(r, operation, type_, place, operand)
     return r
@@ -108,14 +108,13 @@ def _reduction(operation: str, type_: str) -> Routine:
 
 def _attempts(r: Routine, operation: str, type_: str, place: Value, operand: Value) -> None:
     """A loop of compare-and-swap around an operation."""
-    whole, size = operand.type, _WIDTHS[type_] // 8
-    seen = r.variable(whole, r.set(whole, f"load atomic {whole}, {place} monotonic, align {size}"))
+    seen = r.variable(operand.type, r.load_atomic(place, operand.type, "monotonic"))
     with r.loop() as loop:
         old = seen.get()
         new = _combined(r, operation, type_, old, operand)
-        pair = r.set("", f"cmpxchg {place}, {old}, {new} monotonic monotonic, align {size}")
-        seen.put(r.set(whole, f"extractvalue {{ {whole}, i1 }} {pair.ref}, 0"))
-        loop.leave(r.set("i1", f"extractvalue {{ {whole}, i1 }} {pair.ref}, 1"))
+        found, swapped = r.swap_if(place, old, new, "monotonic")
+        seen.put(found)
+        loop.leave(swapped)
 
 
 def _combined(r: Routine, operation: str, type_: str, old: Value, operand: Value) -> Value:

@@ -111,7 +111,7 @@ def _run_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
         r.give_if(r.is_null(code), Outcome.GENERAL)
         failed = r.call("tw_gust", "i32", ctx, worker, r["first"])
         r.give_if(r.differs(failed, 0), Outcome.ENDED)
-        answer = r.set("i32", f"call i32 {code.ref}({ctx}, {worker}, {block}, {warp})")
+        answer = r.call_at(code, "i32", ctx, worker, block, warp)
         attempts.leave(r.differs(answer, Answer.DEOPT))
         r.put(warp, WARP.GENERAL, 1)
     exits, waits, yields = (r.equals(answer, item) for item in (Answer.EXIT, Answer.WAIT, Answer.YIELD))

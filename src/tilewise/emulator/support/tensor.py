@@ -56,8 +56,7 @@ def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
     refuse_if(r, r.differs(r.op("and", address, _LINE - 1), 0), 17, address)
     place = find_span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
     offset = r.op("and", address, _OFFSETS)
-    base = r.set("ptr", f"getelementptr i8, {place}, {r.op('sub', 0, offset)}")
-    r.put(plan, PLAN.BASE, base)
+    r.put(plan, PLAN.BASE, r.at(place, r.op("sub", 0, offset)))
     r.put(plan, PLAN.AT, offset)
 
 
@@ -204,7 +203,7 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
             r.give(1)
     if not write:
         touch(r, address, count)
-    return r.set("ptr", f"inttoptr {address} to ptr")
+    return r.as_pointer(address)
 
 
 # -- loads ----------------------------------------------------------------------------------------------

@@ -147,10 +147,9 @@ def _same_matrices() -> Routine:
         matrices = [r.field(record, RECORD.B, "i64", 8) for record in (left, right)]
         packs = [r.field(info, INFO.PACK, "ptr", 8) for info in infos]
         columns = [r.field(info, INFO.COLUMNS, "i32", 4) for info in infos]
-        alike = [r.compare("icmp eq", *pair) for pair in (matrices, packs, columns)]
-        with r.unless(r.both(*alike)):
-            r.give(0)
-    r.give(Value("i1", "true"))
+        alike = [r.equals(*pair) for pair in (matrices, packs, columns)]
+        r.give_if(r.negation(r.both(*alike)), 0)
+    r.give(1)
     return r
 
 
@@ -268,9 +267,8 @@ def _invoke(
     """Call a function of a product; return if it failed: it has recorded the fault."""
     away = r.field(info, INFO.AWAY, "i64", 8)
     base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, 0))
-    given = [r["ctx"], r["worker"], r["block"], warp, record, count, panel, base]
-    listed = ", ".join(map(str, given))
-    answer = r.set("i32", f"call i32 {r.field(info, function, 'ptr', 8).ref}({listed})")
+    given = (r["ctx"], r["worker"], r["block"], warp, record, count, panel, base)
+    answer = r.call_at(r.field(info, function, "ptr", 8), "i32", *given)
     r.give_if(r.differs(answer, 0), 2)
 
 
