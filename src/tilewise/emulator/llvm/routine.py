@@ -5,7 +5,7 @@
     r = Routine("tw_sum", "i64", first="ptr", count="i64")
     total = r.variable("i64", 0)
     with r.count(r["count"]) as i:
-        total.put(r.op("add", total.get(), r.field(r.item(r["first"], i, 8), 0, "i64")))
+        total.add(r.element(r["first"], i, "i64"))
     r.give(total.get())
 
 Only scalars: nothing here knows lanes, but for ``each_lane``, which goes over the bits of a mask.
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial, reduce
 
 from tilewise.emulator.llvm.emit import NULL, Emitter, Value
 
@@ -65,7 +66,7 @@ class Loop:
 class Routine(Emitter):
     """A function of the run-time support being written, with loops and conditions."""
 
-    attributes = "noinline"
+    attributes = "noinline"  # as LLVM calls them
 
     def __init__(self, name: str, result: str, /, **parameters: str) -> None:
         super().__init__()
@@ -77,10 +78,10 @@ class Routine(Emitter):
 
     def text(self) -> str:
         """Return the function's text; one without a result gets its return if it lacks one."""
-        if not self._ended:
-            self.line(
-                "ret void" if self.result == "void" else "unreachable"
-            )  # behind a loop that is never left
+        if not self._ended and self.result == "void":
+            self.give()
+        elif not self._ended:
+            self.line("unreachable")  # behind a loop that is never left
         listed = ", ".join(map(str, self.parameters.values()))
         head = f"define {self.result} @{self.name}({listed}) {self.attributes} {{"
         return "\n".join([head, "entry:", *self.allocas, *self.lines, "}"])
@@ -92,17 +93,11 @@ class Routine(Emitter):
 
     def both(self, *conditions: Value) -> Value:
         """Return whether all conditions hold; all are evaluated."""
-        result = conditions[0]
-        for condition in conditions[1:]:
-            result = self.op("and", result, condition)
-        return result
+        return reduce(partial(self.op, "and"), conditions)
 
     def either(self, *conditions: Value) -> Value:
         """Return whether some condition holds; all are evaluated."""
-        result = conditions[0]
-        for condition in conditions[1:]:
-            result = self.op("or", result, condition)
-        return result
+        return reduce(partial(self.op, "or"), conditions)
 
     def negation(self, condition: Value) -> Value:
         return self.op("xor", condition, Value("i1", "true"))
