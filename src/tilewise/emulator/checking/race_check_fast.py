@@ -108,7 +108,7 @@ class _WordRow:
         return self.r.field(self.columns[column], 0, _VECTOR, 4)
 
     def put(self, column: int, value: Value) -> None:
-        self.r.put(self.columns[column], 0, value, 4)
+        self.r.put(self.columns[column], 0, value)
 
     def is_late(self, time: int, who: int) -> Value:
         """Which words' recorded accesses are another lane's and not known to be ordered before."""
@@ -185,10 +185,10 @@ def _few() -> Routine:
     with r.count(r["words"]) as i:
         number = r.op("and", i, 31)
         table = r.at(r.item(r["table"], r.op("lshr", i, 5), ROW), r.op("mul", number, 4))
-        first = r.item(access.first, r.field(table, 0, "i32", 4), 4)
+        first = r.item(access.first, r.field(table, 0, "i32"), 4)
         columns = [r.at(first, r.op("mul", access.stride.get(), j)) for j in range(CELLS.COLUMNS)]
-        who = r.op("or", access.high, r.field(table, 128, "i32", 4))
-        info = r.op("or", access.line, r.field(table, 256, "i32", 4))
+        who = r.op("or", access.high, r.field(table, 128, "i32"))
+        info = r.op("or", access.line, r.field(table, 256, "i32"))
         one = _OneWord(r, columns, who, info, access.ordered_until, access.now)
         with r.when(access.writes):
             one.store()
@@ -202,7 +202,7 @@ class _OneWord(_WordRow):
     """The shadow cell of one word, as scalars."""
 
     def get(self, column: int) -> Value:
-        return self.r.field(self.columns[column], 0, "i32", 4)
+        return self.r.field(self.columns[column], 0, "i32")
 
     def has_any(self, lanes: Value) -> Value:
         return lanes

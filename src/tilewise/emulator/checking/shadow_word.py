@@ -104,10 +104,10 @@ class ShadowWord:
         return self.r.differs(self.r.op("and", info, STRONG), 0)
 
     def get(self, column: int) -> Value:
-        return self.r.field(self.cell[column], 0, "i32", 4)
+        return self.r.field(self.cell[column], 0, "i32")
 
     def put(self, column: int, value: Value) -> None:
-        self.r.put(self.cell[column], 0, value, 4)
+        self.r.put(self.cell[column], 0, value)
 
     def is_own_warp(self, other: Value) -> Value:
         """Whether an access was made by this warp."""
@@ -118,7 +118,7 @@ class ShadowWord:
         r = self.r
         entry = r.op("sub", r.wide(r.op("lshr", other, LANE_BITS)), self.base)
         inside = r.is_below(entry, self.width)
-        known = r.field(r.item(self.clock, r.select(inside, entry, 0), 4), 0, "i32", 4)
+        known = r.element(self.clock, r.select(inside, entry, 0), "i32")
         before = r.select(inside, r.is_at_least(known, time), self.blind)
         own_bytes = r.equals(r.op("and", other, _LANE_MASK), MIXED)
         late = r.variable("i1", r.negation(r.op("or", before, r.both(own_bytes, self.is_own_warp(other)))))

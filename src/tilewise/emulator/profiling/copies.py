@@ -88,9 +88,9 @@ def routines() -> list[Routine]:
 
 def _note(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
     """Add an amount to a figure of the copy."""
-    figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
+    figures = r.field(sink, _SINK.FIGURES, "ptr")
     with r.unless(r.is_null(figures)):
-        r.put(figures, 8 * figure, r.op("add", r.field(figures, 8 * figure, "i64", 8), amount), 8)
+        r.change(figures, 8 * figure, "add", amount, "i64")
 
 
 def _bulk() -> Routine:
@@ -102,13 +102,13 @@ def _bulk() -> Routine:
     loads = r.equals(r["verb"], Verb.LOAD)
     outside = r.is_at_most(r["verb"], Verb.REDUCE)  # what goes from block to block touches no memory
     tensor = r.equals(r["kind"], Flight.TENSOR)
-    r.put(sink, _SINK.FIGURES, r["figures"], 8)
-    r.put(sink, _SINK.LOG, r.select(outside, r["log"], NULL), 8)
-    r.put(sink, _SINK.KIND, r.wide(r["how"]), 8)
-    r.put(sink, _SINK.LOADS, r.wide(loads), 8)
-    r.put(sink, _SINK.STRAIGHT, r.wide(r["straight"]), 8)
+    r.put(sink, _SINK.FIGURES, r["figures"])
+    r.put(sink, _SINK.LOG, r.select(outside, r["log"], NULL))
+    r.put(sink, _SINK.KIND, r.wide(r["how"]))
+    r.put(sink, _SINK.LOADS, r.wide(loads))
+    r.put(sink, _SINK.STRAIGHT, r.wide(r["straight"]))
     with r.unless(r.is_null(r["log"])):
-        number = r.field(r["block"], BLOCK.NUMBER, "i64", 8)
+        number = r.field(r["block"], BLOCK.NUMBER, "i64")
         r.call("tw_trace_block", "void", r["log"], number)
     _note(r, sink, CopyFigure.RUNS, r.const("i64", 1))
     lanes = r.wide(r.count_bits(r["mask"]))
@@ -134,12 +134,12 @@ def _set_receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
     listed = r.select(lists, r.field(data, REQUEST.BLOCKS, "i64"), NONE)
     several = r.differs(listed, NONE)
     blocks = r.count_bits(r.op("and", listed, 0xFFFF))
-    r.put(sink, _SINK.RECEIVERS, r.select(several, blocks, one), 8)
-    r.put(sink, _SINK.LEAST, r.select(several, _PAIR, one), 8)
+    r.put(sink, _SINK.RECEIVERS, r.select(several, blocks, one))
+    r.put(sink, _SINK.LEAST, r.select(several, _PAIR, one))
 
 
 def _note_for_receivers(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
-    _note(r, sink, figure, r.op("mul", amount, r.field(sink, _SINK.RECEIVERS, "i64", 8)))
+    _note(r, sink, figure, r.op("mul", amount, r.field(sink, _SINK.RECEIVERS, "i64")))
 
 
 def _note_bytes(r: Routine, sink: Value, count: Value) -> None:
@@ -192,7 +192,7 @@ def _row() -> Routine:
             r.call("tw_watch_pieces", "void", sink, *given, r.const("i64", int(figure)))
 
     part(low, high, CopyFigure.SECTORS)
-    with r.when(r.differs(r.field(sink, _SINK.LOADS, "i64", 8), 0)):
+    with r.when(r.differs(r.field(sink, _SINK.LOADS, "i64"), 0)):
         part(r.const("i64", 0), low, CopyFigure.OUTSIDE)
         part(r.intrinsic("llvm.umax", low, high), r.field(plan, PLAN.COUNT, "i64"), CopyFigure.OUTSIDE)
     with r.otherwise():
@@ -213,12 +213,12 @@ def _pieces() -> Routine:
     numbers = {"place": "i64", "offset": "i64", "bytes": "i64", "figure": "i64"}
     r = Routine("tw_watch_pieces", "void", sink="ptr", **numbers)
     sink, line = r["sink"], r.const("i64", _LINE)
-    least, log = r.field(sink, _SINK.LEAST, "i64", 8), r.field(sink, _SINK.LOG, "ptr", 8)
+    least, log = r.field(sink, _SINK.LEAST, "i64"), r.field(sink, _SINK.LOG, "ptr")
     within = r.equals(r["figure"], CopyFigure.SECTORS)
     writes = r.both(within, r.differs(log, NULL))
-    straight = r.differs(r.field(sink, _SINK.STRAIGHT, "i64", 8), 0)
+    straight = r.differs(r.field(sink, _SINK.STRAIGHT, "i64"), 0)
     away = r.op("sub", r.select(straight, r["place"], r["offset"]), r["place"])
-    kind = r.field(sink, _SINK.KIND, "i64", 8)
+    kind = r.field(sink, _SINK.KIND, "i64")
     place, end = r.variable("i64", r["place"]), r.op("add", r["place"], r["bytes"])
     total = r.variable("i64", 0)
     with r.loop() as loop:
@@ -237,9 +237,9 @@ def _pieces() -> Routine:
         with r.when(writes), r.count(r.op("add", last, 1), first) as sector:
             r.call("tw_trace_sector", "void", log, sector, kind)
         place.put(until)
-    figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
+    figures = r.field(sink, _SINK.FIGURES, "ptr")
     with r.unless(r.is_null(figures)):
         here = r.item(figures, r["figure"], 8)
-        r.put(here, 0, r.op("add", r.field(here, 0, "i64", 8), total.get()), 8)
+        r.change(here, 0, "add", total.get(), "i64")
         _note_for_receivers(r, sink, CopyFigure.ALL_SECTORS, total.get())
     return r

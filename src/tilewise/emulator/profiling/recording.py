@@ -217,15 +217,15 @@ def routines() -> list[Routine]:
 
 def _begin_event(r: Routine, mask: Value, about: Value) -> Value:
     """Reserve the row of a new event and write its head; leave the routine if the log is full."""
-    used = r.field(r["log"], _USED, "i64", 8)
-    with r.when(r.is_at_least(used, r.field(r["log"], _CAPACITY, "i64", 8))):
-        r.put(r["log"], _LOST, r.op("add", r.field(r["log"], _LOST, "i64", 8), 1), 8)
+    used = r.field(r["log"], _USED, "i64")
+    with r.when(r.is_at_least(used, r.field(r["log"], _CAPACITY, "i64"))):
+        r.change(r["log"], _LOST, "add", 1, "i64")
         r.give()
     row = r.item(r.at(r["log"], _HEADER), used, _ROW_BYTES)
-    r.put(row, 0, r.op("or", r.op("shl", r["place"], 32), r.wide(mask)), 8)
-    r.put(row, 8, r.op("or", r.op("shl", r["block"], 8), r["warp"]), 8)
-    r.put(row, 16, about, 8)
-    r.put(r["log"], _USED, r.op("add", used, 1), 8)
+    r.put(row, 0, r.op("or", r.op("shl", r["place"], 32), r.wide(mask)))
+    r.put(row, 8, r.op("or", r.op("shl", r["block"], 8), r["warp"]))
+    r.put(row, 16, about)
+    r.put(r["log"], _USED, r.op("add", used, 1))
     return row
 
 
@@ -233,13 +233,13 @@ def _record() -> Routine:
     """Log an event with its lanes' addresses; without addresses their words stay empty."""
     r = Routine("tw_record", "void", **_EVENT_PARAMETERS, about="i64", addresses="ptr")
     r.give_if(r.equals(r["mask"], 0))
-    only = r.differs(r.field(r["log"], _ONLY, "i64", 8), 0)
+    only = r.differs(r.field(r["log"], _ONLY, "i64"), 0)
     with r.when(only):
         _leave_unless_in_window(r)
     row = _begin_event(r, r["mask"], r["about"])
     with r.unless(r.is_null(r["addresses"])), r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
-        r.put(r.item(r.at(row, 24), lane, 8), 0, address, 8)
+        address = r.element(r["addresses"], lane, "i64")
+        r.put(r.item(r.at(row, 24), lane, 8), 0, address)
     return r
 
 
@@ -247,10 +247,10 @@ def _leave_unless_in_window(r: Routine) -> None:
     """Leave the routine unless the event is a store that touches the recorder's window."""
     with r.when(r.differs(r.op("and", r["about"], 0xFF), EventKind.STORE)):
         r.give()
-    low, high = (r.field(r["log"], at, "i64", 8) for at in (_LOW, _HIGH))
+    low, high = (r.field(r["log"], at, "i64") for at in (_LOW, _HIGH))
     found = r.variable("i1", 0)
     with r.each_lane(r["mask"]) as lane:
-        first = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+        first = r.element(r["addresses"], lane, "i64")
         end = r.op("add", first, r.op("lshr", r["about"], 32))
         inside = r.both(r.is_below(first, high), r.is_above(end, low))
         found.put(r.op("or", found.get(), inside))
@@ -265,7 +265,7 @@ def _record_bulk() -> Routine:
         row = _begin_event(r, one, r.const("i64", EventKind.BULK))
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
-            r.put(r.item(r.at(row, 24), column, 8), 0, r.field(place, 0, "i64"), 8)
+            r.put(r.item(r.at(row, 24), column, 8), 0, r.field(place, 0, "i64"))
     return r
 
 

@@ -110,19 +110,19 @@ def _count(kind: str) -> Routine:
 
 
 def _add(r: Routine, place: Value, offset: int, amount: Value) -> None:
-    r.put(place, offset, r.op("add", r.field(place, offset, "i64", 8), amount), 8)
+    r.change(place, offset, "add", amount, "i64")
 
 
 def _note_set(r: Routine, found: Value) -> None:
     """Count a set of classes in its slot of the table, else in the first free slot, else in the last."""
     slot = r.variable("i64", 0)
     with r.loop() as loop:
-        known = r.field(r.item(r["table"], slot.get(), 16), TABLE.SETS, "i64", 8)
+        known = r.field(r.item(r["table"], slot.get(), 16), TABLE.SETS, "i64")
         right = r.op("or", r.equals(known, found), r.equals(known, 0))
         loop.leave(r.op("or", right, r.equals(slot.get(), TABLE.SLOTS - 1)))
         slot.add(1)
     place = r.item(r["table"], slot.get(), 16)
-    r.put(place, TABLE.SETS, r.op("or", found, r.field(place, TABLE.SETS, "i64", 8)), 8)
+    r.put(place, TABLE.SETS, r.op("or", found, r.field(place, TABLE.SETS, "i64")))
     _add(r, place, TABLE.SETS + 8, r.const("i64", 1))
 
 

@@ -80,7 +80,7 @@ def _count() -> Routine:
     )  # fmt: skip
     r.give_if(r.equals(r["mask"], 0))
     lane = r.find_lowest(r["mask"], True)
-    first = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+    first = r.element(r["addresses"], lane, "i64")
     alone = r.equals(r.op("and", r["mask"], r.op("sub", r["mask"], 1)), 0)
     named = r.differs(r["space"], Space.GENERIC)
     with r.when(r.both(alone, named)):
@@ -97,15 +97,15 @@ def _count() -> Routine:
     same = r.equals(r.bits(r.equals(keys, known)), -1)
     same = r.both(
         same,
-        r.equals(r.field(way, WAY.MASK, "i32", 8), r["mask"]),
-        r.equals(r.field(way, WAY.WINDOW, "i32", 4), window),
+        r.equals(r.field(way, WAY.MASK, "i32"), r["mask"]),
+        r.equals(r.field(way, WAY.WINDOW, "i32"), window),
     )
-    r.put(way, WAY.BASE, base, 8)
+    r.put(way, WAY.BASE, base)
     kept = r.at(way, WAY.FIGURES)
     with r.unless(same):
         r.store(keys, way.ref, 64)
-        r.put(way, WAY.MASK, r["mask"], 8)
-        r.put(way, WAY.WINDOW, window, 4)
+        r.put(way, WAY.MASK, r["mask"])
+        r.put(way, WAY.WINDOW, window)
         r.call(
             "tw_count_anew",
             "void",
@@ -146,7 +146,7 @@ def _count_pattern() -> Routine:
     one = r.const("i64", 1)
 
     def put(figure: int, value: Value) -> None:
-        r.put(figures, 8 * figure, value, 8)
+        r.put(figures, 8 * figure, value)
 
     put(Figure.RUNS, one)
     put(Figure.THREADS, r.wide(r.count_bits(mask)))
@@ -191,7 +191,7 @@ def _count_outside(r: Routine, each: Value) -> None:
     """Compute the figures of an access to global memory. ``each``: lanes do not share words."""
 
     def put(figure: int, value: Value) -> None:
-        r.put(r["figures"], 8 * figure, value, 8)
+        r.put(r["figures"], 8 * figure, value)
 
     put(Figure.GLOBAL, r.const("i64", 1))
     touched = {}
@@ -258,7 +258,7 @@ def _waves() -> Routine:
         r.fill(counts, 0, 128)
         most = r.variable("i32", 0)
         with r.each_lane(r.op("and", rest, phase)) as lane:
-            address = r.op("and", r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8), down)
+            address = r.op("and", r.element(r["addresses"], lane, "i64"), down)
             word = r.resize(r.op("lshr", address, 2), "i32", False)
             with r.count(r.wide(each)) as i:
                 _note(r, counts, words, r.op("add", word, r.resize(i, "i32", False)), most, shares)
@@ -273,16 +273,16 @@ def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableVal
     """Count a word in its bank, unless the bank has it already and lanes share words."""
     bank = r.op("and", word, 31)
     place = r.item(counts, bank, 4)
-    there = r.field(place, 0, "i32", 4)
+    there = r.field(place, 0, "i32")
     row = r.item(words, bank, 512)
     found = r.variable("i1", 0)
     with r.count(r.wide(there)) as i:
-        same = r.equals(r.field(r.item(row, i, 4), 0, "i32", 4), word)
+        same = r.equals(r.element(row, i, "i32"), word)
         found.put(r.op("or", found.get(), same))
     with r.unless(r.op("and", found.get(), shares)):
-        r.put(r.item(row, there, 4), 0, word, 4)
+        r.put(r.item(row, there, 4), 0, word)
         more = r.op("add", there, 1)
-        r.put(place, 0, more, 4)
+        r.put(place, 0, more)
         most.put(r.intrinsic("llvm.umax", most.get(), more))
 
 
@@ -293,13 +293,13 @@ def _pieces() -> Routine:
     total = r.variable("i32", 0)
     by = r.wide(r["shift"])
     with r.each_lane(r["mask"]) as lane:
-        piece = r.op("lshr", r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8), by)
+        piece = r.op("lshr", r.element(r["addresses"], lane, "i64"), by)
         found = r.variable("i1", 0)
         with r.count(r.wide(total.get())) as i:
-            same = r.equals(r.field(r.item(pieces, i, 8), 0, "i64", 8), piece)
+            same = r.equals(r.element(pieces, i, "i64"), piece)
             found.put(r.op("or", found.get(), same))
         with r.unless(found.get()):
-            r.put(r.item(pieces, total.get(), 8), 0, piece, 8)
+            r.put(r.item(pieces, total.get(), 8), 0, piece)
             total.add(1)
     r.give(total.get())
     return r
@@ -310,18 +310,18 @@ def _atomic_sectors() -> Routine:
     r = Routine("tw_count_asked", "i32", addresses="ptr", mask="i32")
     total = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
-        here = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+        here = r.element(r["addresses"], lane, "i64")
         mine, first = r.variable("i32", 0), r.variable("i1", 1)
         # A lane speaks for its sector if no lane before it lies there; then it looks for the most wanted word.
         with r.each_lane(r["mask"]) as other:
-            there = r.field(r.item(r["addresses"], other, 8), 0, "i64", 8)
+            there = r.element(r["addresses"], other, "i64")
             same = r.equals(r.op("lshr", here, 5), r.op("lshr", there, 5))
             before = r.is_below(other, lane)
             first.put(r.op("and", first.get(), r.op("xor", r.op("and", same, before), 1)))
             with r.when(same):
                 wanted = r.variable("i32", 0)
                 with r.each_lane(r["mask"]) as third:
-                    word = r.field(r.item(r["addresses"], third, 8), 0, "i64", 8)
+                    word = r.element(r["addresses"], third, "i64")
                     alike = r.equals(r.op("lshr", there, 2), r.op("lshr", word, 2))
                     wanted.add(r.resize(alike, "i32", False))
                 mine.put(r.intrinsic("llvm.umax", mine.get(), wanted.get()))
@@ -341,27 +341,27 @@ def _copy() -> Routine:
     r.give_if(r.equals(mask, 0))
     lane = r.find_lowest(mask, True)
     many, running = vector("i64"), r.bits(mask)
-    firsts = [r.field(r.item(r[name], lane, 8), 0, "i64", 8) for name in ("targets", "sources")]
+    firsts = [r.element(r[name], lane, "i64") for name in ("targets", "sources")]
     number = r.op("and", r.op("lshr", r.op("xor", *firsts), 4), WAYS - 1)
     way, other = (r.item(r[name], number, WAY.SIZE) for name in ("ways", "others"))
-    same = r.equals(r.field(way, WAY.MASK, "i32", 8), mask)
+    same = r.equals(r.field(way, WAY.MASK, "i32"), mask)
     for place, name, first in ((way, "targets", firsts[0]), (other, "sources", firsts[1])):
         base = r.op("and", first, ~127)
         keys = r.select(running, r.op("sub", r.load(many, r[name].ref, 64), r.splat(base)), -1)
         known = r.equals(keys, r.load(many, place.ref, 64))
         same = r.both(same, r.equals(r.bits(known), -1))
         r.store(keys, place.ref, 64)
-        r.put(place, WAY.BASE, base, 8)
+        r.put(place, WAY.BASE, base)
     kept = r.at(way, WAY.FIGURES)
     with r.unless(same):
-        r.put(way, WAY.MASK, mask, 8)
+        r.put(way, WAY.MASK, mask)
         space, kind, none = (r.const("i32", int(item)) for item in (Space.SHARED, Kind.EACH, 0))
         r.call("tw_count_anew", "void", kept, r["targets"], mask, r["size"], space, kind, none)
         waves = r.call("tw_count_copy_waves", "i32", r["targets"], r["sources"], mask, r["size"])
         place = r.op("add", r.find_lowest(r["size"], True), Figure.WAVES)
-        r.put(r.item(kept, place, 8), 0, r.wide(waves), 8)
+        r.put(r.item(kept, place, 8), 0, r.wide(waves))
         passes = r.call("tw_count_passes", "i32", r["targets"], r["sources"], mask)
-        r.put(kept, 8 * Figure.PASSES, r.wide(passes), 8)
+        r.put(kept, 8 * Figure.PASSES, r.wide(passes))
     total = r.op("add", r.load(_ALL, r["figures"].ref, 8), r.load(_ALL, kept.ref, 64))
     r.store(total, r["figures"].ref, 8)
     return r
@@ -384,13 +384,13 @@ def _copy_waves() -> Routine:
             for name, place in counts.items():
                 bank = _bank(r, name, lane, word)
                 at = r.item(place, bank, 4)
-                r.put(at, 0, r.op("add", r.field(at, 0, "i32", 4), 1), 4)
+                r.change(at, 0, "add", 1)
         longest = r.variable("i32", 0)
         with r.each_lane(here) as lane:
             most = {name: r.variable("i32", 0) for name in counts}
             with r.count(words) as word:
                 for name, place in counts.items():
-                    found = r.field(r.item(place, _bank(r, name, lane, word), 4), 0, "i32", 4)
+                    found = r.element(place, _bank(r, name, lane, word), "i32")
                     most[name].put(r.intrinsic("llvm.umax", most[name].get(), found))
             both = r.op("sub", r.op("add", most["targets"].get(), most["sources"].get()), 1)
             longest.put(r.intrinsic("llvm.umax", longest.get(), both))
@@ -400,7 +400,7 @@ def _copy_waves() -> Routine:
 
 
 def _bank(r: Routine, name: str, lane: Value, word: Value) -> Value:
-    address = r.field(r.item(r[name], lane, 8), 0, "i64", 8)
+    address = r.element(r[name], lane, "i64")
     return r.op("and", r.op("add", r.op("lshr", address, 2), word), 31)
 
 
@@ -412,28 +412,28 @@ def _passes() -> Routine:
     )  # line of the source, of the target, two sets of bits
     count = r.variable("i64", 0)
     with r.each_lane(r["mask"]) as lane:
-        source, target = (r.field(r.item(r[name], lane, 8), 0, "i64", 8) for name in ("sources", "targets"))
+        source, target = (r.element(r[name], lane, "i64") for name in ("sources", "targets"))
         lines = [r.op("lshr", address, 7) for address in (source, target)]
         mine = r.variable("i64", count.get())
         with r.count(count.get()) as i:
             pair = r.item(pairs, i, 32)
-            same = r.both(*(r.equals(r.field(pair, 8 * k, "i64", 8), lines[k]) for k in (0, 1)))
+            same = r.both(*(r.equals(r.field(pair, 8 * k, "i64"), lines[k]) for k in (0, 1)))
             mine.put(r.select(same, i, mine.get()))
         pair = r.item(pairs, mine.get(), 32)
         with r.when(r.equals(mine.get(), count.get())):
             for k, value in enumerate((*lines, r.const("i64", 0), r.const("i64", 0))):
-                r.put(pair, 8 * k, value, 8)
+                r.put(pair, 8 * k, value)
             count.add(1)
         within = r.op("and", r.op("lshr", r.op("sub", source, target), 2), 7)
         one, other = r.op("lshr", source, 5), r.op("lshr", target, 5)
         for k, name in ((2, "sub"), (3, "add")):
             way = r.op("or", r.op("shl", within, 2), r.op("and", r.op(name, one, other), 3))
             bit = r.op("shl", 1, way)
-            r.put(pair, 8 * k, r.op("or", r.field(pair, 8 * k, "i64", 8), bit), 8)
+            r.change(pair, 8 * k, "or", bit, "i64")
     total = r.variable("i32", 0)
     with r.count(count.get()) as i:
         pair = r.item(pairs, i, 32)
-        ways = [r.count_bits(r.field(pair, 8 * k, "i64", 8)) for k in (2, 3)]
+        ways = [r.count_bits(r.field(pair, 8 * k, "i64")) for k in (2, 3)]
         total.add(r.resize(r.intrinsic("llvm.umin", *ways), "i32", False))
     r.give(total.get())
     return r

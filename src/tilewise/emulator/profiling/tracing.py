@@ -74,12 +74,12 @@ def routines() -> list[Routine]:
 def _entry() -> Routine:
     """Append one word to the log."""
     r = Routine("tw_trace_word", "void", log="ptr", word="i64")
-    used = r.field(r["log"], _USED, "i64", 8)
-    with r.when(r.is_at_least(used, r.field(r["log"], _CAPACITY, "i64", 8))):
-        r.put(r["log"], _LOST, r.op("add", r.field(r["log"], _LOST, "i64", 8), 1), 8)
+    used = r.field(r["log"], _USED, "i64")
+    with r.when(r.is_at_least(used, r.field(r["log"], _CAPACITY, "i64"))):
+        r.change(r["log"], _LOST, "add", 1, "i64")
         r.give()
-    r.put(r.item(r.at(r["log"], _HEADER), used, 8), 0, r["word"], 8)
-    r.put(r["log"], _USED, r.op("add", used, 1), 8)
+    r.put(r.item(r.at(r["log"], _HEADER), used, 8), 0, r["word"])
+    r.put(r["log"], _USED, r.op("add", used, 1))
     return r
 
 
@@ -90,16 +90,16 @@ def _trace() -> Routine:
     pieces = r.reserve(vector("i64"), 64)
     count = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+        address = r.element(r["addresses"], lane, "i64")
         sector = r.op("lshr", address, _SECTOR_SHIFT)
         found = r.variable("i1", 0)
         # Generic addresses of other spaces lie beyond all memory.
         found.put(r.differs(r.op("lshr", address, 56), 0))
         with r.count(r.wide(count.get())) as i:
-            same = r.equals(r.field(r.item(pieces, i, 8), 0, "i64", 8), sector)
+            same = r.equals(r.element(pieces, i, "i64"), sector)
             found.put(r.op("or", found.get(), same))
         with r.unless(found.get()):
-            r.put(r.item(pieces, count.get(), 8), 0, sector, 8)
+            r.put(r.item(pieces, count.get(), 8), 0, sector)
             count.add(1)
             r.call("tw_trace_sector", "void", r["log"], sector, r["kind"])
     return r
@@ -108,8 +108,8 @@ def _trace() -> Routine:
 def _block() -> Routine:
     """Log the block's number if it differs from the last one logged."""
     r = Routine("tw_trace_block", "void", log="ptr", block="i64")
-    with r.when(r.differs(r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
-        r.put(r["log"], _BLOCK, r["block"], 8)
+    with r.when(r.differs(r.field(r["log"], _BLOCK, "i64"), r["block"])):
+        r.put(r["log"], _BLOCK, r["block"])
         mark = r.op("or", r["block"], MARK << _KIND_SHIFT)
         r.call("tw_trace_word", "void", r["log"], mark)
     return r
