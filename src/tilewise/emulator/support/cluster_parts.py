@@ -9,12 +9,17 @@ from tilewise.emulator.layout import BLOCK, LAUNCH
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 
-__all__ = ["each_block", "each_warp", "find_block"]
+__all__ = ["each_block", "each_warp", "find_block", "find_warp"]
 
 
 def find_block(r: Routine, first: Value, rank: Value) -> Value:
     """Return the pointer to a block of a cluster, whose first block is given."""
     return r.at(first, r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
+
+
+def find_warp(r: Routine, block: Value, number: Value) -> Value:
+    """Return the pointer to a warp of a block."""
+    return r.at(r.at(block, BLOCK.WARPS), r.op("mul", r.field(r["ctx"], LAUNCH.WARP_STRIDE, "i64"), number))
 
 
 @contextmanager

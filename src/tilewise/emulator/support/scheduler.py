@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, Outcome, Status
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import MutableValue, Routine
-from tilewise.emulator.support.cluster_parts import each_block
+from tilewise.emulator.support.cluster_parts import each_block, find_block, find_warp
 from tilewise.emulator.support.seeds import advance_seed
 
 __all__ = ["routines"]
@@ -96,9 +96,8 @@ def _choose_warp(r: Routine, now: _Round, i: Value) -> tuple[Value, Value]:
     # NOTE: 32 bits are divided in a third of the time.
     rank = r.wide(r.op("udiv", r.narrow(chosen.get()), r.narrow(now.warps)))
     number = r.op("sub", chosen.get(), r.op("mul", rank, now.warps))
-    block = r.at(r["first"], r.op("mul", rank, r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64")))
-    stride = r.field(r["ctx"], LAUNCH.WARP_STRIDE, "i64")
-    return block, r.at(r.at(block, BLOCK.WARPS), r.op("mul", number, stride))
+    block = find_block(r, r["first"], rank)
+    return block, find_warp(r, block, number)
 
 
 def _run_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
@@ -124,8 +123,7 @@ def _run_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
         _end_warp(r, now, block, warp)
     with r.when(waits):
         blocked = r.differs(r.field(warp, WARP.BLOCKED, "i32"), 0)
-        waiting, ready = (r.const("i32", int(item)) for item in (Status.WAITING, Status.READY))
-        r.put(warp, WARP.STATUS, r.select(blocked, waiting, ready))
+        r.put(warp, WARP.STATUS, r.select(blocked, Status.WAITING, Status.READY))
 
 
 def _end_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:

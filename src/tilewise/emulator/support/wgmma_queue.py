@@ -11,9 +11,13 @@ place of their own, where products find them, and the registers hold NaN.
 
 from __future__ import annotations
 
-from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, FaultKind, Status
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewise.emulator.layout import LAUNCH, WARP, FaultKind, Status
 from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.support.cluster_parts import find_warp
 from tilewise.emulator.support.seeds import advance_seed
 
 __all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RANKS", "RECORD", "routines"]
@@ -89,9 +93,12 @@ def _record(r: Routine, state: Value, index: Value) -> Value:
     return r.item(r.field(state, PRODUCTS.RECORDS, "ptr"), index, RECORD.SIZE)
 
 
-def _warp(r: Routine, ctx: Value, block: Value, index: Value) -> Value:
-    stride = r.field(ctx, LAUNCH.WARP_STRIDE, "i64")
-    return r.at(r.at(block, BLOCK.WARPS), r.op("mul", r.wide(index), stride))
+@contextmanager
+def _each_warp_of_group(r: Routine) -> Iterator[tuple[Value, Value]]:
+    """Write a loop over the four warps of the warpgroup; yield the 64-bit number and the warp."""
+    start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), -_WARPS))
+    with r.count(_WARPS) as number:
+        yield number, find_warp(r, r["block"], r.op("add", start, number))
 
 
 def _moves_sums(r: Routine, ctx: Value) -> Value:
@@ -222,14 +229,11 @@ def _move_sums(r: Routine, info: Value, back: bool) -> None:
 def _perform_groups() -> Routine:
     """Perform the products of the first ``target`` groups of the warps whose bits are set in ``which``."""
     r = Routine("tw_wgmma_until", "i32", **POINTERS, which="i32", target="i32")
-    ctx, block, target = r["ctx"], r["block"], r["target"]
+    ctx, target = r["ctx"], r["target"]
     panel = r.reserve(f"[{PANEL_BYTES} x i8]", 64)
-    index = r.field(r["warp"], WARP.INDEX, "i32")
-    start = r.wide(r.op("and", index, -_WARPS))
     with r.loop() as rounds:
         leader, oldest = r.variable("ptr", NULL), r.variable("ptr", NULL)
-        with r.count(_WARPS) as number, r.when(_is_selected(r, number)):
-            warp = _warp(r, ctx, block, r.op("add", start, number))
+        with _each_warp_of_group(r) as (number, warp), r.when(_is_selected(r, number)):
             record = r.call("tw_wgmma_next", "ptr", warp, target)
             free = r.is_null(leader.get())
             with r.when(r.both(free, r.differs(record, NULL))):
@@ -239,8 +243,7 @@ def _perform_groups() -> Routine:
         count = r.call("tw_wgmma_run", "i64", leader.get(), target)
         info = r.field(oldest.get(), RECORD.INFO, "ptr")
         _invoke(r, info, INFO.PACK, leader.get(), oldest.get(), count, panel)
-        with r.count(_WARPS) as number, r.when(_is_selected(r, number)):
-            warp = _warp(r, ctx, block, r.op("add", start, number))
+        with _each_warp_of_group(r) as (number, warp), r.when(_is_selected(r, number)):
             record = r.call("tw_wgmma_next", "ptr", warp, target)
             with r.when(r.differs(record, NULL)):
                 length = r.call("tw_wgmma_run", "i64", warp, target)
@@ -275,10 +278,8 @@ def _invoke(
 def _groups_of_all() -> Routine:
     """Return how many groups all four warps of the warpgroup have committed."""
     r = Routine("tw_wgmma_least", "i32", ctx="ptr", block="ptr", warp="ptr")
-    start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), -_WARPS))
     least = r.variable("i32", -1)
-    with r.count(_WARPS) as number:
-        warp = _warp(r, r["ctx"], r["block"], r.op("add", start, number))
+    with _each_warp_of_group(r) as (_, warp):
         closed = r.field(_state(r, warp), PRODUCTS.COMMITTED, "i32")
         least.put(r.intrinsic("llvm.umin", least.get(), closed))
     r.give(least.get())
@@ -362,9 +363,8 @@ def _commit() -> Routine:
         _perform(r, _ALL_WARPS, closed)
     with r.when(r.is_above(order, _LATE)), r.when(_tosses_heads(r)):
         _perform_own(r, closed)
-    start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), -_WARPS))
-    with r.count(_WARPS) as number:
-        _resume(r, _warp(r, r["ctx"], r["block"], r.op("add", start, number)), least)
+    with _each_warp_of_group(r) as (_, warp):
+        _resume(r, warp, least)
     r.give(0)
     return r
 
