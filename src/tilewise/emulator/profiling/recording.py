@@ -123,7 +123,7 @@ class RecordingWatcher(Watcher):
             self._emit_event(instruction, EventKind.PRODUCT)
         elif operation.multiplies_matrices:
             for which, value in seen:
-                self._emit_event(instruction, EventKind.PRODUCT, int(Space.SHARED), which, value)
+                self._emit_event(instruction, EventKind.PRODUCT, Space.SHARED, which, value)
         elif operation.group is not None:
             self._emit_event(instruction, _OF_GROUP[operation.group.act])
         elif operation.mbarrier is not None:
@@ -131,7 +131,7 @@ class RecordingWatcher(Watcher):
                 self._emit_event(instruction, EventKind.CLOSE)
             elif seen is not None:
                 what = _AT_MBARRIER[operation.mbarrier.act]
-                self._emit_event(instruction, what, int(Space.SHARED), 8, seen)
+                self._emit_event(instruction, what, Space.SHARED, 8, seen)
         else:
             for touch in seen or ():
                 if touch.access.space in (*_GENERIC, Space.OWN):

@@ -13,7 +13,7 @@ _WRONG = 2  # what coming to a barrier gives after a fault
 
 
 def routines() -> list[Routine]:
-    return [_release(), _come(), _depart()]
+    return [_release_barrier(), _arrive(), _remove_lanes()]
 
 
 def release_lanes(r: Routine, warp: Value, lanes: Value) -> None:
@@ -28,7 +28,7 @@ def _find_barrier(r: Routine, number: Value) -> Value:
     return r.item(r.at(r["block"], BLOCK.BARRIERS), number, BARRIER.SIZE)
 
 
-def _release() -> Routine:
+def _release_barrier() -> Routine:
     """Reset a barrier that is complete, and let the lanes that wait at it go on with its result."""
     r = Routine("tw_release", "void", ctx="ptr", block="ptr", number="i64")
     number, barrier = r["number"], _find_barrier(r, r["number"])
@@ -46,7 +46,7 @@ def _release() -> Routine:
     return r
 
 
-def _come() -> Routine:
+def _arrive() -> Routine:
     """Come to a barrier with some lanes: 0: it is complete, or they need not wait; 1: they must; 2: after a fault.
 
     ``given`` is how many threads the barrier waits for, and 0 for all of the block. Units count threads as the
@@ -95,7 +95,7 @@ def _is_complete(r: Routine, expected: Value, threads: Value, live: Value, units
     return r.select(r.equals(expected, 0), everyone, enough)
 
 
-def _depart() -> Routine:
+def _remove_lanes() -> Routine:
     """Take lanes out of their warp and block, for which no barrier waits from now on."""
     r = Routine("tw_depart", "void", **POINTERS, lanes="i32")
     warp, live = r["warp"], r.field(r["warp"], WARP.LIVE, "i32")

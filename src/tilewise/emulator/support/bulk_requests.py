@@ -99,7 +99,7 @@ def _span() -> Routine:
     r = Routine("tw_span", "ptr", **POINTERS, **numbers)
     address, count = r["address"], r["bytes"]
     found = r.variable("ptr", NULL)
-    extent, fault = r.variable("i64", 0), r.variable("i32", int(FaultKind.OUT_OF_BOUNDS))
+    extent, fault = r.variable("i64", 0), r.variable("i32", FaultKind.OUT_OF_BOUNDS)
     with r.when(r.equals(r["space"], Space.GLOBAL)):
         known = r.call("tw_find", "i1", r["ctx"], address, count, r["worker"])
         with r.when(known):

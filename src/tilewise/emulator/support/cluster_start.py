@@ -13,7 +13,7 @@ _POISON = 0xFF  # shared and local memory before it is written: NaN as a float
 
 
 def routines() -> list[Routine]:
-    return [_choose_next(), _begin(), _place(), _init()]
+    return [_choose_next(), _begin_cluster(), _place_block(), _reset_block()]
 
 
 def _choose_next() -> Routine:
@@ -40,7 +40,7 @@ def _choose_next() -> Routine:
     return r
 
 
-def _begin() -> Routine:
+def _begin_cluster() -> Routine:
     """Make a cluster ready to run."""
     r = Routine("tw_begin", "void", ctx="ptr", first="ptr", number="i64")
     ctx, first = r["ctx"], r["first"]
@@ -56,7 +56,7 @@ def _begin() -> Routine:
     return r
 
 
-def _place() -> Routine:
+def _place_block() -> Routine:
     """Record in a block which block of which cluster it is."""
     r = Routine("tw_place", "void", ctx="ptr", block="ptr", number="i64", rank="i64")
     ctx, rank = r["ctx"], r["rank"]
@@ -87,7 +87,7 @@ def _coordinates(r: Routine, number: Value, width: Value, height: Value) -> tupl
     return r.op("urem", number, width), r.op("urem", rest, height), r.op("udiv", rest, height)
 
 
-def _init() -> Routine:
+def _reset_block() -> Routine:
     """Make the memory of a block what it is before the block runs."""
     r = Routine("tw_init", "void", ctx="ptr", block="ptr")
     ctx, block = r["ctx"], r["block"]

@@ -21,7 +21,7 @@ from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
 
 __all__ = ["ACCESS", "give_failed_if_null", "record_fault", "resolve", "routines"]
 
-# What a fault says of the access behind it, and what an access is told by.
+# The parameters that say which access to memory a fault is of.
 ACCESS = {"address": "i64", "size": "i32", "space": "i32", "write": "i32", "extent": "i64"}
 _GENERIC = {
     Space.SHARED: GENERIC_SHARED,
@@ -32,11 +32,19 @@ _GENERIC = {
 
 
 def routines() -> list[Routine]:
-    return [_fault_at(), _fault(), _find(), _resolve(), _transfer(False), _transfer(True), _copy()]
+    return [
+        _record_fault(),
+        _record_lanes_fault(),
+        _find_array(),
+        _resolve(),
+        _transfer(False),
+        _transfer(True),
+        _copy_to_shared(),
+    ]
 
 
 # -- faults -------------------------------------------------------------------------------------------
-def _fault_at() -> Routine:
+def _record_fault() -> Routine:
     """Record a fault, if it is the first one, and stop the launch."""
     r = Routine("tw_fault_at", "void", **POINTERS, kind="i32", line="i32", lane="i32", **ACCESS)
     r.attributes = "noinline cold"
@@ -57,7 +65,7 @@ def _fault_at() -> Routine:
     return r
 
 
-def _fault() -> Routine:
+def _record_lanes_fault() -> Routine:
     """Record a fault of the first lane of ``mask`` that is no access to memory."""
     r = Routine("tw_fault", "void", **POINTERS, kind="i32", line="i32", mask="i32")
     r.attributes = "noinline cold"
@@ -82,7 +90,7 @@ def record_fault(
 
 
 # -- addresses ----------------------------------------------------------------------------------------
-def _find() -> Routine:
+def _find_array() -> Routine:
     """Return whether ``size`` bytes from an address on lie in one array of global memory.
 
     ``hint`` then gets the array's first address, and of how many addresses the array consists, plus one.
@@ -116,6 +124,7 @@ def resolve(
 
 
 def give_failed_if_null(r: Routine, place: Value) -> None:
+    """Return 1 if what ``resolve`` found is nothing: it has recorded a fault."""
     r.give_if(r.is_null(place), 1)
 
 
@@ -145,7 +154,7 @@ def _resolve() -> Routine:
             _give_passed(r, wrong, address, space)
         owner.put(r.field(found, 0, "ptr"))
         offset.put(r.op("and", address, (1 << RANK_SHIFT) - 1))
-    base, count, either = r.variable("ptr", NULL), r.variable("i64", 0), r.when
+    base, count, when = r.variable("ptr", NULL), r.variable("i64", 0), r.when
     for kind, holder, start, length in (
         (Space.SHARED, owner.get(), BLOCK.SHARED, LAUNCH.SHARED_BYTES),
         (Space.OWN, r["block"], BLOCK.SHARED, LAUNCH.SHARED_BYTES),
@@ -153,10 +162,10 @@ def _resolve() -> Routine:
         (Space.CONST, ctx, LAUNCH.CONST, LAUNCH.CONST_BYTES),
         (Space.PARAM, ctx, LAUNCH.PARAMS, LAUNCH.PARAM_BYTES),
     ):
-        with either(r.equals(space, kind)):
+        with when(r.equals(space, kind)):
             base.put(r.field(holder, start, "ptr"))
             count.put(r.field(ctx, length, "i64"))
-        either = r.otherwise_when
+        when = r.otherwise_when
     end = r.op("add", offset.get(), size)
     with r.when(r.either(r.is_above(end, count.get()), r.is_below(end, offset.get()))):
         _give_passed(r, FaultKind.OUT_OF_BOUNDS, address, space, count.get())
@@ -170,14 +179,14 @@ def _leave_generic(r: Routine) -> tuple[Value, Value]:
     """Return the address and the space that an access names; those behind an address in the generic space."""
     address, space = r.variable("i64", r["address"]), r.variable("i32", r["space"])
     with r.when(r.equals(r["space"], Space.GENERIC)):
-        space.put(int(Space.GLOBAL))
-        either = r.when
+        space.put(Space.GLOBAL)
+        when = r.when
         for kind, start in _GENERIC.items():
             offset = r.op("sub", r["address"], start)
-            with either(r.is_below(offset, WINDOW)):
+            with when(r.is_below(offset, WINDOW)):
                 address.put(offset)
-                space.put(int(kind))
-            either = r.otherwise_when
+                space.put(kind)
+            when = r.otherwise_when
     return address.get(), space.get()
 
 
@@ -226,7 +235,7 @@ def _copy_few(r: Routine, target: Value, source: Value) -> None:
         r.copy(target, source, r.wide(r["size"]))
 
 
-def _copy() -> Routine:
+def _copy_to_shared() -> Routine:
     """Copy from global to shared memory for some lanes, and zeros behind what each reads: 0, or 1 after a fault."""
     kinds = {"sources": "ptr", "places": "ptr", "mask": "i32", "size": "i32", "reads": "ptr", "line": "i32"}
     r = Routine("tw_copy", "i32", **POINTERS, **kinds)
@@ -243,8 +252,8 @@ def _copy() -> Routine:
                 r.give(1)
             origin = r.variable("ptr", r.as_pointer(source))
             with r.unless(r.call("tw_find", "i1", r["ctx"], source, r.wide(count), r["worker"])):
-                access = (source, count, int(Space.GLOBAL), 0, r.const("i64", 0))
-                given = (int(FaultKind.OUT_OF_BOUNDS), r["line"], lane, *access)
+                access = (source, count, Space.GLOBAL, 0, r.const("i64", 0))
+                given = (FaultKind.OUT_OF_BOUNDS, r["line"], lane, *access)
                 origin.put(r.call("tw_pass_or_fault", "ptr", *r.pointers(), *given))
                 give_failed_if_null(r, origin.get())
             r.copy(place, origin.get(), r.wide(count))

@@ -17,10 +17,10 @@ _BACKWARDS, _SEEDED = 1, 2  # of the orders in which a round takes warps
 
 
 def routines() -> list[Routine]:
-    return [_work(), _run(), _step(), _counted()]
+    return [_run_clusters(), _run_cluster(), _choose_step(), _sum_progress()]
 
 
-def _work() -> Routine:
+def _run_clusters() -> Routine:
     """Run clusters, those that are under way first, until one cannot go on or none is left: an ``Outcome``."""
     r = Routine("tw_work", "i32", ctx="ptr", worker="ptr", block="ptr")
     ctx, block = r["ctx"], r["block"]
@@ -59,7 +59,7 @@ class _Round:
     ready: MutableValue  # whether a warp was in a loop that waits for others
 
 
-def _run() -> Routine:
+def _run_cluster() -> Routine:
     """Run a cluster's warps by turns until the cluster is complete or cannot go on: an ``Outcome``."""
     r = Routine("tw_run", "i32", ctx="ptr", worker="ptr", first="ptr")
     ctx = r["ctx"]
@@ -159,7 +159,7 @@ def _give_if_stuck(r: Routine, now: _Round) -> None:
             r.give(Outcome.STUCK)
 
 
-def _step() -> Routine:
+def _choose_step() -> Routine:
     """Return a step like ``wish`` that meets every one of some warps: it and their number have no common divisor."""
     r = Routine("tw_step", "i64", warps="i64", wish="i64")
     step = r.variable("i64", r.op("urem", r["wish"], r["warps"]))
@@ -175,7 +175,7 @@ def _step() -> Routine:
     return r
 
 
-def _counted() -> Routine:
+def _sum_progress() -> Routine:
     """Return what the blocks of a cluster have counted, all together."""
     r = Routine("tw_counted", "i64", ctx="ptr", first="ptr")
     total = r.variable("i64", 0)

@@ -9,10 +9,10 @@ __all__ = ["routines"]
 
 
 def routines() -> list[Routine]:
-    return [_meet()]
+    return [_arrive()]
 
 
-def _meet() -> Routine:
+def _arrive() -> Routine:
     """Come to a ``bar.warp.sync`` with some lanes; those go on for which every lane that they name is there.
 
     It is also called without lanes, after some have left the kernel: nobody waits for those.
