@@ -176,11 +176,8 @@ class BLOCK:
     CELLS = 376  # of a checked launch: pointer to what is known of its shared memory, or null
     CLOCKS = 384  # of a checked launch: pointer to the clocks of its cluster
     SERIAL = 392  # of a checked launch: the number of its first warp
-    USED, USER, USE = (
-        396,
-        400,
-        404,
-    )  # of a checked launch: when, by whom, in which line another block used its memory
+    # Of a checked launch: when, by whom, in which line another block used its memory.
+    USED, USER, USE = 396, 400, 404
     TURNS = 408  # of the cluster: rounds in which a warp may have waited for other clusters, since it last stopped
     WARPS = 1024
 

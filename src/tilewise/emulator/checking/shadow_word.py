@@ -232,9 +232,8 @@ def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
     with r.when(r.differs(odd, 0)):
         missing = r.op("and", state, word.bytes)
         with r.unless(stores), r.when(r.differs(missing, 0)):
-            if (
-                word.ignores_unset
-            ):  # found out once per access: bytes count as written once they have been read
+            # Found out once per access: bytes count as written once they have been read.
+            if word.ignores_unset:
                 with r.when(r.equals(word.unset_ignored.get(), _UNKNOWN)):
                     word.unset_ignored.put(r.cast("zext", word.ignores_unset(r), "i32"))
             with r.when(r.differs(word.unset_ignored.get(), 1)):

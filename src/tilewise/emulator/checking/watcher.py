@@ -92,9 +92,8 @@ class _Checker(Watcher):
         self.shares_memory = any(map(_names_cluster, inside))
         self.fences = any(orders_accesses(item) for item in inside)  # else relaxed accesses order nothing
         if self.fences and any(self._may_sync_blocks(item) for item in inside):
-            self.notes.append(
-                "syncs-blocks"
-            )  # blocks may synchronise with one another, through global memory
+            # Blocks may synchronise with one another, through global memory.
+            self.notes.append("syncs-blocks")
         products = e.program.products
         listed = [*products.sums, *products.others] if products else []
         self.sums = set(products.sums if products else ())

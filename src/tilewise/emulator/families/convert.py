@@ -33,12 +33,8 @@ __all__: list[str] = []
 # rint is roundeven in the rounding mode that is always set; every C library has it.
 _TO_INTEGER = {"rni": "llvm.rint", "rzi": "llvm.trunc", "rmi": "llvm.floor", "rpi": "llvm.ceil"}
 _SCALED = "scaled::n2::ue8m0"
-_FLOATS = {
-    "f16": 0,
-    "bf16": 0,
-    "f32": 1,
-    "f64": 2,
-}  # by what holds what: all of one rank hold all of a lower one
+# By what holds what: all of one rank hold all of a lower one.
+_FLOATS = {"f16": 0, "bf16": 0, "f32": 1, "f64": 2}
 
 
 def _form(instruction: Instruction) -> OperandTypes:

@@ -34,9 +34,8 @@ __all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "routines", "watcher"
 _USED, _CAPACITY, _LOST, _LOW, _HIGH, _ONLY = 0, 8, 16, 24, 32, 40
 _HEADER = 64
 _LANES = 32
-_ROW = (
-    3 + _LANES
-)  # words of an event: place and mask; block and warp; what, space and size; one for each lane
+# Words of an event: place and mask; block and warp; what, space and size; one for each lane.
+_ROW = 3 + _LANES
 _ROW_BYTES = 8 * _ROW
 _GENERIC = (Space.GENERIC, Space.GLOBAL, Space.SHARED)
 

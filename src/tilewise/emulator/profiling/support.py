@@ -407,9 +407,8 @@ def _bank(r: Routine, name: str, lane: Value, word: Value) -> Value:
 def _passes() -> Routine:
     """As ``accesses.copy_passes``: a list of pairs of lines, and of each a bit for every way there is."""
     r = Routine("tw_count_passes", "i32", targets="ptr", sources="ptr", mask="i32")
-    pairs = Value(
-        "ptr", r.alloca("[32 x [4 x i64]]", 8)
-    )  # line of the source, of the target, two sets of bits
+    # Line of the source, of the target, two sets of bits.
+    pairs = r.reserve("[32 x [4 x i64]]", 8)
     count = r.variable("i64", 0)
     with r.each_lane(r["mask"]) as lane:
         source, target = (r.element(r[name], lane, "i64") for name in ("sources", "targets"))

@@ -100,9 +100,8 @@ class Instruction:
     file: int = 0
     written: str = ""  # the name that the text has, where its modifiers stand in another order
     read_as_bits: bool = False  # whether its result, a float, is looked at as an integer
-    operation: Any = field(
-        default=None, init=False, repr=False, compare=False
-    )  # its row, once that is looked up
+    # Its row, once that is looked up.
+    operation: Any = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:

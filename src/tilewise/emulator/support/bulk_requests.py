@@ -60,9 +60,8 @@ class REQUEST:
 
     VERB = 0
     SHARED = 8  # what is written of a load, what is read of a store
-    GLOBAL = (
-        16  # of a tensor copy: the tensor map's generic address; of one to another block: the address there
-    )
+    # Of a tensor copy: the tensor map's generic address; of one to another block: the address there.
+    GLOBAL = 16
     SIZE = 24  # of a tensor copy: the number of coordinates
     MBARRIER = 32
     BLOCKS = 40  # a bit for each block of the cluster that gets the copy, or NONE
