@@ -45,16 +45,16 @@ def arrive(e: Context, instruction: Instruction) -> Value:
     use = operation_of(instruction).barrier
     assert use is not None
     operands = list(instruction.operands)
-    vote = e.const("i32", 0)
+    vote: Value | int = 0
     if use.votes:
         vote = _vote(e, instruction, operands.pop())
         operands.pop(0)
     elif not use.waits and len(operands) < 2:
         raise unsupported(instruction, "who arrives and does not wait has to say how many threads it is for")
     number, count = _numbers(e, operands)
-    waits = e.const("i32", 0 if not use.waits else 2 if e.is_apart else 1)
-    line = e.const("i32", instruction.line)
-    return e.call("tw_barrier", "i32", *e.pointers(), number, count, waits, e.mask(), vote, line)
+    waits = 0 if not use.waits else 2 if e.is_apart else 1
+    given = (number, count, waits, e.mask(), vote, instruction.line)
+    return e.call("tw_barrier", "i32", *e.pointers(), *given)
 
 
 def _vote(e: Context, instruction: Instruction, operand: Operand) -> Value:
@@ -64,16 +64,15 @@ def _vote(e: Context, instruction: Instruction, operand: Operand) -> Value:
     return e.bits(predicate)
 
 
-def _numbers(e: Context, operands: list[Operand]) -> tuple[Value, Value]:
+def _numbers(e: Context, operands: list[Operand]) -> tuple[Value, Value | int]:
     """The barrier's number and its count of threads (0: all)."""
     if not 1 <= len(operands) <= 2:
         raise unsupported(e.now, "it takes a barrier and a count")
     number = _one_of_all(e, operands[0], BARRIERS)
     if len(operands) < 2:
-        return number, e.const("i32", 0)
+        return number, 0
     count = _one_of_all(e, operands[1], _WRONG)
-    none = e.equals(count, 0)
-    return number, e.select(none, _WRONG, count)
+    return number, e.select(e.equals(count, 0), _WRONG, count)
 
 
 def _one_of_all(e: Context, operand: Operand, wrong: int) -> Value:
@@ -112,8 +111,7 @@ def cluster_barrier(e: Context, instruction: Instruction) -> Value:
     kind = parts[1]
     if tuple(parts[2:]) not in forms[kind]:
         raise unsupported(instruction, _OF_CLUSTER)
-    line = e.const("i32", instruction.line)
-    return e.call(f"tw_cluster_{kind}", "i32", *e.pointers(), e.mask(), line)
+    return e.call(f"tw_cluster_{kind}", "i32", *e.pointers(), e.mask(), instruction.line)
 
 
 @effect("barrier.arrive", "barrier.cta.arrive", "barrier.cluster.arrive")

@@ -142,9 +142,8 @@ def _lane(e: Context, values: Value, lane: Value) -> Value:
 def _sources(e: Context, mode: str, b: Value, c: Value) -> tuple[Value, Value]:
     """As :func:`shuffled_from`, for operands that are not constants."""
     lane = e.lanes("i32", _LANES)
-    low_bits = e.const(lane, 31)
-    by, clamp = e.op("and", b, low_bits), e.op("and", c, low_bits)
-    segment = e.op("and", e.op("lshr", c, 8), low_bits)
+    by, clamp = e.op("and", b, 31), e.op("and", c, 31)
+    segment = e.op("and", e.op("lshr", c, 8), 31)
     beyond = e.op("xor", segment, -1)
     low = e.op("and", lane, segment)
     most = e.op("or", low, e.op("and", clamp, beyond))

@@ -93,8 +93,7 @@ def await_products(e: Context, instruction: Instruction) -> Value:
         raise unsupported(instruction, _WAIT_FORM)
     if not isinstance(operands[0], Immediate) or not 0 <= operands[0].value < 2**31:
         raise unsupported(instruction, "it takes a number of groups that may stay in flight")
-    left = e.const("i32", operands[0].value)
-    return e.call("tw_wgmma_wait", "i32", *e.pointers(), left, e.mask(), instruction.line)
+    return e.call("tw_wgmma_wait", "i32", *e.pointers(), operands[0].value, e.mask(), instruction.line)
 
 
 # -- forms ------------------------------------------------------------------------------------------

@@ -137,8 +137,7 @@ def _exit_lanes(e: Context, lanes: Value) -> None:
         e.watcher.leave(lanes)
     e.call("tw_depart", "void", *e.pointers(), lanes)
     if e.apart.meets:
-        zero = e.const("i32", 0)
-        e.call("tw_meet", "void", "%warp", zero, zero)
+        e.call("tw_meet", "void", "%warp", 0, 0)
 
 
 def repeat_loop_apart(e: Context, target: int) -> None:
