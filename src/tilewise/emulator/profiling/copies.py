@@ -167,8 +167,7 @@ def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
         # What lies outside is not written: the bytes of a store are counted row by row.
         r.put(plan, PLAN.TOTAL, r.const("i64", 0))
     _note_bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
-    looking = r.const("i32", Verb.LOOK)
-    r.give_unless_zero(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, r["line"], looking))
+    r.give_unless_zero(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, r["line"], Verb.LOOK))
 
 
 def _row() -> Routine:

@@ -106,13 +106,8 @@ def _count() -> Routine:
         r.store(keys, way.ref, 64)
         r.put(way, WAY.MASK, r["mask"])
         r.put(way, WAY.WINDOW, window)
-        r.call(
-            "tw_count_anew",
-            "void",
-            kept,
-            *(r[name] for name in ("addresses", "mask", "size", "space", "kind")),
-            window,
-        )
+        given = (r[name] for name in ("addresses", "mask", "size", "space", "kind"))
+        r.call("tw_count_anew", "void", kept, *given, window)
     total = r.op("add", r.load(_ALL, r["figures"].ref, 8), r.load(_ALL, kept.ref, 64))
     r.store(total, r["figures"].ref, 8)
     return r
@@ -124,14 +119,10 @@ def _one_lane(r: Routine) -> None:
     there = {Figure.GLOBAL, Figure.SECTORS, Figure.LINES, Figure.LEAST, Figure.ASKED}
     both = {Figure.RUNS, Figure.THREADS, Figure.DISTINCT, Figure.TURNS}
     vectors = [
-        Value(
-            _ALL,
-            f"<{', '.join(f'i64 {int(i in both | some)}' for i in range(FIGURES))}>",
-        )
+        Value(_ALL, f"<{', '.join(f'i64 {int(i in both | some)}' for i in range(FIGURES))}>")
         for some in (here, there)
     ]
-    shared = r.equals(r["space"], Space.SHARED)
-    more = r.select(shared, *vectors)
+    more = r.select(r.equals(r["space"], Space.SHARED), *vectors)
     r.store(r.op("add", r.load(_ALL, r["figures"].ref, 8), more), r["figures"].ref, 8)
 
 
@@ -165,9 +156,8 @@ def _count_pattern() -> Routine:
             lanes = lanes_a_phase(width)
             with r.when(r.is_at_most(size, width)):
                 together = r.select(pairs, 2 * lanes, lanes)
-                together = together if width > WORD_BYTES else r.const("i32", lanes)
-                wide = r.const("i32", width)
-                waves = r.call("tw_count_waves", "i32", r["addresses"], mask, wide, together, r["kind"])
+                at_once = together if width > WORD_BYTES else lanes
+                waves = r.call("tw_count_waves", "i32", r["addresses"], mask, width, at_once, r["kind"])
                 put(Figure.WAVES + i, r.wide(waves))
                 if width > WORD_BYTES:
                     ideal, phases = _OF_WIDTH[width]
@@ -178,9 +168,8 @@ def _count_pattern() -> Routine:
             put(Figure.TURNS, r.wide(_turns(r)))
         with r.when(each):
             words = r.intrinsic("llvm.umax", size, WORD_BYTES)
-            at_once = r.op("udiv", 128, words)
-            sharing = r.const("i32", Kind.STORE)
-            waves = r.call("tw_count_waves", "i32", r["addresses"], mask, size, at_once, sharing)
+            given = (r["addresses"], mask, size, r.op("udiv", 128, words), Kind.STORE)
+            waves = r.call("tw_count_waves", "i32", *given)
             put(Figure.SHARING, r.wide(waves))
     with r.when(outside):
         _count_outside(r, each)
@@ -196,8 +185,7 @@ def _count_outside(r: Routine, each: Value) -> None:
     put(Figure.GLOBAL, r.const("i64", 1))
     touched = {}
     for figure, shift in ((Figure.SECTORS, 5), (Figure.LINES, 7)):
-        by = r.const("i32", shift)
-        touched[figure] = r.call("tw_count_pieces", "i32", r["addresses"], r["mask"], by)
+        touched[figure] = r.call("tw_count_pieces", "i32", r["addresses"], r["mask"], shift)
         put(figure, r.wide(touched[figure]))
     asked = r.op("mul", r.count_bits(r["mask"]), r["size"])
     least = r.op("lshr", r.op("add", asked, SECTOR_BYTES - 1), 5)
@@ -211,8 +199,7 @@ def _count_outside(r: Routine, each: Value) -> None:
 
 def _turns(r: Routine) -> Value:
     """Return the turns of a load: the most words that its lanes read of one bank."""
-    all_lanes, sharing = r.const("i32", 32), r.const("i32", Kind.STORE)
-    return r.call("tw_count_waves", "i32", r["addresses"], r["mask"], r["size"], all_lanes, sharing)
+    return r.call("tw_count_waves", "i32", r["addresses"], r["mask"], r["size"], 32, Kind.STORE)
 
 
 def _phases(r: Routine, mask: Value, lanes: int) -> Value:
@@ -355,8 +342,8 @@ def _copy() -> Routine:
     kept = r.at(way, WAY.FIGURES)
     with r.unless(same):
         r.put(way, WAY.MASK, mask)
-        space, kind, none = (r.const("i32", int(item)) for item in (Space.SHARED, Kind.EACH, 0))
-        r.call("tw_count_anew", "void", kept, r["targets"], mask, r["size"], space, kind, none)
+        given = (r["targets"], mask, r["size"], Space.SHARED, Kind.EACH, 0)
+        r.call("tw_count_anew", "void", kept, *given)
         waves = r.call("tw_count_copy_waves", "i32", r["targets"], r["sources"], mask, r["size"])
         place = r.op("add", r.find_lowest(r["size"], True), Figure.WAVES)
         r.put(r.item(kept, place, 8), 0, r.wide(waves))
@@ -382,9 +369,7 @@ def _copy_waves() -> Routine:
             r.fill(place, 0, 128)
         with r.each_lane(here) as lane, r.count(words) as word:
             for name, place in counts.items():
-                bank = _bank(r, name, lane, word)
-                at = r.item(place, bank, 4)
-                r.change(at, 0, "add", 1)
+                r.change(r.item(place, _bank(r, name, lane, word), 4), 0, "add", 1)
         longest = r.variable("i32", 0)
         with r.each_lane(here) as lane:
             most = {name: r.variable("i32", 0) for name in counts}
