@@ -431,8 +431,7 @@ class _Checker(Watcher):
             return BARRIERS_OF_BLOCK - 1
         if len(instruction.operands) <= at:
             return 0
-        shape = e.shape_of(instruction.operands[at])
-        uniform = shape is not None and shape.uniform
+        uniform = e.is_uniform(instruction.operands[at])
         value = read(e, instruction.operands[at], "u32", not uniform)
         return e.op("and", value if uniform else e.first_lane(value), 15)
 

@@ -43,7 +43,7 @@ def store(e: Context, instruction: Instruction) -> None:
         raise unsupported(instruction, f"it stores {access.elements} elements")
     # NOTE: one local address, or a generic one that is local, is another place for every lane.
     one_place = access.uniform and access.space not in (Space.LOCAL, Space.GENERIC)
-    scalar = one_place and all(_is_scalar(e, item) for item in items)
+    scalar = one_place and all(e.is_uniform(item) for item in items)
     values = [read(e, item, access.type, not scalar) for item in items]
     if covered(e, instruction):
         _fast_store(e, access, pointer_of(e, access, access.base), values)
@@ -59,11 +59,6 @@ def store(e: Context, instruction: Instruction) -> None:
     _slow_store(e, access, values, scalar)
     e.jump(done)
     e.place(done)
-
-
-def _is_scalar(e: Context, item: Operand) -> bool:
-    shape = e.shape_of(item)
-    return shape is not None and shape.uniform
 
 
 def _fast_store(e: Context, access: MemoryAccess, pointer: str, values: list[Value]) -> None:

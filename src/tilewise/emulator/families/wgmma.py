@@ -223,8 +223,7 @@ def _register_offsets(
 
 
 def _descriptor(e: Context, operand: Operand) -> Value:
-    shape = e.shape_of(operand)
-    if shape is not None and shape.uniform:
+    if e.is_uniform(operand):
         return read(e, operand, "u64", False)
     return e.first_lane(read(e, operand, "u64", True))
 
@@ -235,16 +234,11 @@ def _adds(e: Context, operand: Operand) -> Value:
         return e.const("i32", int(operand.value != 0))
     if not isinstance(operand, Register | Not):
         raise unsupported(e.now, "a predicate expected behind B")
-    value = read(e, operand, "pred", False) if _uniform(e, operand) else None
-    if value is None:
-        lanes = e.op("and", e.bits(read(e, operand, "pred", True)), e.mask())
-        value = e.differs(lanes, 0)
+    if e.is_uniform(operand):
+        value = read(e, operand, "pred", False)
+    else:
+        value = e.differs(e.op("and", e.bits(read(e, operand, "pred", True)), e.mask()), 0)
     return e.cast("zext", value, "i32")
-
-
-def _uniform(e: Context, operand: Operand) -> bool:
-    shape = e.shape_of(operand)
-    return shape is not None and shape.uniform
 
 
 # -- what is known when the kernel is compiled ------------------------------------------------------

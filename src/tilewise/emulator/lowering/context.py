@@ -170,6 +170,11 @@ class Context(Emitter):
         """The shape of an operand as it is read here."""
         return shape_in(self.program, self.analysis, operand)
 
+    def is_uniform(self, operand: Operand) -> bool:
+        """Whether an operand is the same in every lane, as it is read here."""
+        shape = self.shape_of(operand)
+        return shape is not None and shape.uniform
+
     def result_shape(self, instruction: Instruction) -> Shape | None:
         return self.analysis.results.get(id(instruction), UNIFORM)
 
