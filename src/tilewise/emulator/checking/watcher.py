@@ -53,7 +53,7 @@ from tilewise.emulator.operations.operands import reads, registers_in, writes
 from tilewise.emulator.operations.operation import BarrierUse, GroupUse
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.modifiers import space_of
-from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector, items_of
 
 __all__ = ["watcher"]
 
@@ -249,10 +249,9 @@ class _Checker(Watcher):
 
     def _is_constant(self, source: Operand) -> bool:
         """Whether what a store writes is the same each time."""
-        items = source.items if isinstance(source, Vector) else (source,)
         return all(
             isinstance(item, Immediate) or (isinstance(item, Register) and item.name in self.constants)
-            for item in items
+            for item in items_of(source)
         )
 
     def _note_allocation(self, item: Touch, instruction: Instruction) -> None:
@@ -266,9 +265,7 @@ class _Checker(Watcher):
         e = self.e
         if not operation_of(instruction).stores:
             return False
-        source = instruction.operands[1]
-        items = source.items if isinstance(source, Vector) else (source,)
-        for i, operand in enumerate(items):
+        for i, operand in enumerate(items_of(instruction.operands[1])):
             value = read(e, operand, item.access.type, True)
             e.store(value, e.offset(buffer, i * 32 * item.width), 4)
         return True

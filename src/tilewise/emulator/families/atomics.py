@@ -24,7 +24,7 @@ from tilewise.emulator.lowering.values import read_bits, write
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import flush
 from tilewise.emulator.operations.operation import Access
-from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol, items_of
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_signed
 
 __all__: list[str] = []
@@ -129,7 +129,7 @@ def atom(e: Context, instruction: Instruction) -> None:
 
 
 def _items(instruction: Instruction, operand: Operand, elements: int) -> tuple[Operand, ...]:
-    items = operand.items if isinstance(operand, Vector) else (operand,)
+    items = items_of(operand)
     if len(items) != elements:
         raise unsupported(instruction, f"it takes {elements} elements")
     return items

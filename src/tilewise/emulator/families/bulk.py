@@ -17,7 +17,16 @@ from tilewise.emulator.lowering.tables import check_operand_count, effect, unsup
 from tilewise.emulator.lowering.values import read, read_bits
 from tilewise.emulator.operations.operation import GroupUse
 from tilewise.emulator.operations.registry import operation_of
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol, Vector
+from tilewise.emulator.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+    items_of,
+)
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb
 from tilewise.emulator.support.reduction import OPERATIONS, element_of, valid
@@ -253,7 +262,7 @@ def put_cluster_address(columns: Columns, offset: int, operand: Operand, generic
 
 def _values(e: Context, instruction: Instruction, operand: Operand, type_: str, count: int) -> None:
     """Leave each lane's values where ``tw_bulk`` takes them from, 16 bytes apart."""
-    items = operand.items if isinstance(operand, Vector) else (operand,)
+    items = items_of(operand)
     if len(items) != count or any(not isinstance(item, Register | Immediate) for item in items):
         raise unsupported(instruction, f"it takes {count} values")
     size = TYPE_BYTES[type_]

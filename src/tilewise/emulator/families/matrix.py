@@ -17,12 +17,12 @@ from __future__ import annotations
 from tilewise.emulator.layout import GENERIC_SHARED, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
+from tilewise.emulator.lowering.fragments import OperandAddresses, define
 from tilewise.emulator.lowering.memory import take_address
 from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.lowering.values import read, write
 from tilewise.emulator.operations.operation import Access
-from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, items_of
 
 __all__: list[str] = []
 

@@ -23,7 +23,7 @@ from tilewise.emulator.lowering.scattered import scatter
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.lowering.values import check_operand, read
 from tilewise.emulator.operations.operation import Access
-from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, items_of
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar
 from tilewise.emulator.support.fills import MOST_BYTES, STEP
 
@@ -37,8 +37,7 @@ def store(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 2, 3)  # the third is a cache policy
     check_modifiers(instruction, "release", "wb", "wt")
     access = access_of(e, instruction, instruction.operands[0])
-    source = instruction.operands[1]
-    items = source.items if isinstance(source, Vector) else (source,)
+    items = items_of(instruction.operands[1])
     if len(items) != access.elements:
         raise unsupported(instruction, f"it stores {access.elements} elements")
     # NOTE: one local address, or a generic one that is local, is another place for every lane.

@@ -17,12 +17,11 @@ from tilewise.emulator.families.sparse import find_sparsity
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.fragments import items_of
 from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported, waits
 from tilewise.emulator.lowering.values import read
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
 from tilewise.emulator.operations.operation import GroupUse
-from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Vector
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Vector, items_of
 from tilewise.emulator.ptx.types import bits_of
 from tilewise.emulator.support.wgmma_kernels import WgmmaForm, multiply, pack
 

@@ -16,7 +16,7 @@ from tilewise.emulator.families.mma import Layout, MmaForm, Place, gathered, pro
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
+from tilewise.emulator.lowering.fragments import OperandAddresses, define
 from tilewise.emulator.lowering.memory import (
     FIRST_HINT,
     HINT_BYTES,
@@ -28,7 +28,7 @@ from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupp
 from tilewise.emulator.lowering.values import read
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
 from tilewise.emulator.ptx.modifiers import space_of
-from tilewise.emulator.ptx.syntax import Address, Instruction, Operand
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, items_of
 
 __all__: list[str] = []
 

@@ -13,7 +13,7 @@ from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.lowering.values import check_operand, read, write
 from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.operations.registry import operation_of
-from tilewise.emulator.ptx.syntax import Instruction, Operand, Pair, Register, Vector
+from tilewise.emulator.ptx.syntax import Instruction, Operand, Pair, Register, items_of
 from tilewise.emulator.ptx.types import bits_of
 from tilewise.errors import TilewiseError
 
@@ -141,4 +141,4 @@ def _targets(instruction: Instruction) -> tuple[Operand, ...]:
     first = instruction.operands[0]
     if isinstance(first, Pair):
         return first.first, first.second
-    return first.items if isinstance(first, Vector) else (first,)
+    return items_of(first)

@@ -25,6 +25,7 @@ __all__ = [
     "Register",
     "Symbol",
     "Vector",
+    "items_of",
 ]
 
 ELEMENTS = ("x", "y", "z", "w")  # of a vector
@@ -78,6 +79,11 @@ class Not:
 
 
 Operand = Register | Immediate | Symbol | Address | Vector | Pair | Not
+
+
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """Return what an operand in braces consists of, or the operand itself."""
+    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 @dataclass(frozen=True, slots=True)
