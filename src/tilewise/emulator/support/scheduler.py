@@ -113,17 +113,17 @@ def _run_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
         answer = r.call_at(code, "i32", ctx, worker, block, warp)
         attempts.leave(r.differs(answer, Answer.DEOPT))
         r.put(warp, WARP.GENERAL, 1)
-    exits, waits, yields = (r.equals(answer, item) for item in (Answer.EXIT, Answer.WAIT, Answer.YIELD))
-    r.give_if(r.negation(r.either(exits, waits, yields)), Outcome.ENDED)
-    with r.when(yields):
-        now.ready.put(1)
-    with r.otherwise():
+    with r.when(r.equals(answer, Answer.WAIT)):
         now.progress.put(1)
-    with r.when(exits):
-        _end_warp(r, now, block, warp)
-    with r.when(waits):
         blocked = r.differs(r.field(warp, WARP.BLOCKED, "i32"), 0)
         r.put(warp, WARP.STATUS, r.select(blocked, Status.WAITING, Status.READY))
+    with r.otherwise_when(r.equals(answer, Answer.EXIT)):
+        now.progress.put(1)
+        _end_warp(r, now, block, warp)
+    with r.otherwise_when(r.equals(answer, Answer.YIELD)):
+        now.ready.put(1)
+    with r.otherwise():
+        r.give(Outcome.ENDED)
 
 
 def _end_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
