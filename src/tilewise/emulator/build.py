@@ -78,7 +78,7 @@ def _files(folder: Traversable) -> Iterator[Traversable]:
     for item in sorted(folder.iterdir(), key=lambda item: item.name):
         if item.is_dir():
             yield from _files(item)
-        elif item.name.endswith((".py", ".ll")):
+        elif item.name.endswith(".py"):
             yield item
 
 

@@ -82,9 +82,8 @@ class CLOCKS:
     WARPS, SYNCED, FENCED = 0, 8, 16  # pointers: by warp its clock; SYNCED; when it fenced for other proxies
     BARRIERS, PHASES = 24, 32  # pointers: of each barrier two clocks, and how often it was used
     SYNC_VARS = 40  # pointer: clocks by the shared address that warps synchronise by
-    ARRIVED_PHASE = (
-        48  # pointer: by warp and barrier, the phase it arrived in; behind them, which one it waits at
-    )
+    # Pointer: by warp and barrier, the phase it arrived in; behind them, which one it waits at.
+    ARRIVED_PHASE = 48
     RELEASED, PENDING = 56, 64  # pointers: by warp, for the block's scope and for wider ones: what its last
     # fence covers; what it read from others and no fence has covered
     GROUPS = 72  # pointer: by warp, kind of group and lane: groups closed so far
@@ -93,11 +92,8 @@ class CLOCKS:
     BEGAN = 104  # when the cluster began
     SYNC_VAR_COUNT = 112
     ENDS = 120  # pointer: of each barrier, for two phases, when it let the first warp through
-    PRIVATE, PRIVATE_LANE = (
-        128,
-        136,
-    )  # pointers: by warp, a clock of what one lane alone has acquired; that lane
-    # and 1 more, or 0
+    # Pointers: by warp, a clock of what one lane alone has acquired; that lane and 1 more, or 0.
+    PRIVATE, PRIVATE_LANE = 128, 136
     FENCES = 144  # pointer: of each barrier, for two phases and both scopes, what fences before it covered
     PUBLISHED = 152  # pointer: by warp, when it last made mbarriers visible to others
     REGISTERS = 160  # pointer: by warp, see ``wgmma_registers.py``
@@ -139,9 +135,8 @@ class StoreStep(IntEnum):
 
 COPIES = 4_096  # of a cluster; more are not followed
 GROUP_KINDS = 3  # of cp.async, of bulk copies, of wgmma
-TAIL = (
-    16  # bytes behind the entries of a clock: who is covered further than its warp, see ``vector_clocks.py``
-)
+# Bytes behind the entries of a clock: who is covered further than its warp, see ``vector_clocks.py``.
+TAIL = 16
 FOREVER = 0x7FFF_FFFF  # in a barrier's clock: of a warp that does nothing until it is let through
 SYNC_VAR_KEY = 8  # bytes of a sync variable before its clock
 SHARED_SYNC_VARS = 64
@@ -155,11 +150,8 @@ class CELLS:
     READ, READER, READING = 3, 4, 5  # a read
     EARLIER, EARLIER_READER, EARLIER_READING = 6, 7, 8  # another one, of another warp
     STATE = 9
-    PLAIN, PLAIN_WRITER, PLAIN_WRITE = (
-        10,
-        11,
-        12,
-    )  # the last write that was not atomic, where WRITE is one that was
+    # The last write that was not atomic, where WRITE is one that was.
+    PLAIN, PLAIN_WRITER, PLAIN_WRITE = 10, 11, 12
     COLUMNS = 13
 
 
@@ -234,9 +226,8 @@ class FindingKind(IntEnum):
     EQUAL_WRITES = 16  # two writes race, of equal values
     OUT_OF_BOUNDS = 17  # of a lenient launch: a fault that did not end it; FLAGS is 1 for a write,
     BLOCK_EXITED = 18  # and BYTES of how many bytes
-    SHUFFLE_INACTIVE_LANE = (
-        19  # what a shuffle read from a lane that takes no part in it is used; ADDRESS: SHUFFLED
-    )
+    # What a shuffle read from a lane that takes no part in it is used; ADDRESS: SHUFFLED.
+    SHUFFLE_INACTIVE_LANE = 19
 
 
 class SHUFFLED:

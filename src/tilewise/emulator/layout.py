@@ -28,6 +28,7 @@ __all__ = [
     "HostCall",
     "Mbarrier",
     "MbarrierFault",
+    "Outcome",
     "Space",
     "Status",
 ]
@@ -42,6 +43,17 @@ class Answer(IntEnum):
     DEOPT = 3  # to go on in the general build
     FAULT = 4
     STOP = 5  # the launch's stop flag is set
+
+
+class Outcome(IntEnum):
+    """What running clusters returns."""
+
+    FINISHED = 0  # no block is left to start
+    STUCK = 1  # the block's warps all wait for something outside it
+    GENERAL = 2  # the general build is needed
+    ENDED = 3  # by a fault or the stop flag
+    DEADLOCK = 4
+    PAUSED = 5  # the block can go on, and lets others have a turn
 
 
 class Status(IntEnum):
@@ -164,11 +176,8 @@ class BLOCK:
     CELLS = 376  # of a checked launch: pointer to what is known of its shared memory, or null
     CLOCKS = 384  # of a checked launch: pointer to the clocks of its cluster
     SERIAL = 392  # of a checked launch: the number of its first warp
-    USED, USER, USE = (
-        396,
-        400,
-        404,
-    )  # of a checked launch: when, by whom, in which line another block used its memory
+    # Of a checked launch: when, by whom, in which line another block used its memory.
+    USED, USER, USE = 396, 400, 404
     TURNS = 408  # of the cluster: rounds in which a warp may have waited for other clusters, since it last stopped
     WARPS = 1024
 

@@ -7,7 +7,7 @@ block that has lanes waiting brings lanes back together at the nearest common po
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import (
@@ -216,16 +216,8 @@ def _gathers(item: Instruction) -> bool:
 
 def _warp_sync_before(item: Instruction) -> Instruction:
     """Make the ``bar.warp.sync`` that stands before an exchange between lanes, such as ``shfl.sync``."""
-    return Instruction(
-        item.line,
-        "bar",
-        ("warp", "sync"),
-        item.operands[-1:],
-        item.guard,
-        item.negated,
-        item.source,
-        item.file,
-    )
+    made = replace(item, opcode="bar", parts=("warp", "sync"), operands=item.operands[-1:])
+    return replace(made, written="", read_as_bits=False)
 
 
 def _terminator(

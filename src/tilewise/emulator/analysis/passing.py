@@ -22,6 +22,7 @@ from tilewise.emulator.ptx.syntax import (
     Register,
     Symbol,
     Vector,
+    items_of,
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_signed
 
@@ -111,7 +112,7 @@ def _access(item: Instruction) -> tuple[str, int, int, tuple[Operand, ...]] | No
     address, value = item.operands if operation.stores else item.operands[::-1]
     if not isinstance(address, Address) or not isinstance(address.base, Symbol):
         return None
-    items = value.items if isinstance(value, Vector) else (value,)
+    items = items_of(value)
     return address.base.name, address.offset + address.base.offset, TYPE_BYTES[item.parts[-1]], items
 
 

@@ -23,6 +23,7 @@ from tilewise.emulator.ptx.syntax import (
     Register,
     Symbol,
     Vector,
+    items_of,
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
@@ -325,7 +326,7 @@ def _names_read(function: PtxFunction, item: Instruction) -> frozenset[str]:
 def _names(function: PtxFunction, operand: Operand) -> frozenset[str]:
     """Return the names of the registers and variables in an operand."""
     found = [register.name for register in registers_in(operand) if register.name in function.registers]
-    items = operand.items if isinstance(operand, Vector) else (operand,)
+    items = items_of(operand)
     bases = (item.base if isinstance(item, Address) else item for item in items)
     return frozenset([*found, *(base.name for base in bases if isinstance(base, Symbol))])
 

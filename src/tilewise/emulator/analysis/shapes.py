@@ -154,9 +154,8 @@ class _Analyser:
                     continue
                 if not (targets := writes(instruction)):
                     continue
-                for register in wgmma_registers(instruction)[
-                    1
-                ]:  # an address has to say where all lanes' values are
+                # An address has to say where all lanes' values are.
+                for register in wgmma_registers(instruction)[1]:
                     changed |= self.join(register.name, VECTOR)
                 shape = self.results[id(instruction)] = self.result(instruction)
                 if instruction.guard and self.operand(instruction.guard) is VECTOR:

@@ -13,18 +13,22 @@ from tilewise.emulator.checking.flight_records import (
     each_record,
     first_of_warpgroup,
     groups_of,
+    mark,
     phase_of,
     trim_records,
-    warp_pointers,
     with_rank,
 )
-from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, clocks_of, index_of, now_of, tick
-from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    call_for_warp,
+    clocks_of,
+    index_of,
+    now_of,
+    tick,
+)
+from tilewise.emulator.llvm.routine import NULL, Routine
 
 __all__ = ["routines"]
-
-_NULL = Value("ptr", "null")
 
 
 def routines() -> list[Routine]:
@@ -38,25 +42,15 @@ def _copy() -> Routine:
     r = Routine(
         "tw_check_copy", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32", size="i32", line="i32"
     )
-    space, store = r.const("i32", SHARED), r.const("i32", int(Action.STORE))
-    zero = r.const("i32", 0)
-    given = (*warp_pointers(r), r["addresses"], r["mask"], r["size"], space, store, zero, r["line"], _NULL)
-    r.call("tw_check", "void", *given, r.const("i32", 4))
-    numbers = (
-        r["mask"],
-        r["size"],
-        r.const("i32", COPIED),
-        r.const("i32", int(CopySide.TO_SHARED)),
-        r["line"],
-    )
-    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
-    with r.when(r.compare("icmp eq", copy, _NULL)):
-        r.give()
+    given = (r["addresses"], r["mask"], r["size"], SHARED, Action.STORE, 0, r["line"], NULL, 4)
+    call_for_warp(r, "tw_check", *given)
+    numbers = (r["mask"], r["size"], COPIED, CopySide.TO_SHARED, r["line"])
+    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
+    r.give_if(r.is_null(copy))
     with r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
-        r.put(address_slot(r, copy, lane), 0, r.cast("trunc", address, "i32"))
-        marked = (space, address, r.wide(r["size"]), r.const("i32", Mark.SET), zero, zero)
-        r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+        address = r.element(r["addresses"], lane, "i64")
+        r.put(address_slot(r, copy, lane), 0, r.narrow(address))
+        mark(r, SHARED, address, r.wide(r["size"]), Mark.SET)
     return r
 
 
@@ -64,8 +58,7 @@ def _commit() -> Routine:
     """Some lanes commit a group."""
     r = Routine("tw_check_commit", "void", **WARP_PARAMETERS, mask="i32", kind="i32")
     with r.each_lane(r["mask"]) as lane:
-        place = r.item(groups_of(r, r["kind"]), lane, 4)
-        r.put(place, 0, r.op("add", r.field(place, 0, "i32"), 1))
+        r.change(r.item(groups_of(r, r["kind"]), lane, 4), 0, "add", 1)
     return r
 
 
@@ -76,23 +69,23 @@ def _wait_groups() -> Routine:
     A wgmma is one operation of four warps: when one of them has waited for it, it is complete for all.
     """
     r = Routine("tw_check_landed", "void", **WARP_PARAMETERS, mask="i32", keep="i32", kind="i32", reads="i32")
-    products, first = r.compare("icmp eq", r["kind"], PRODUCTS), first_of_warpgroup(r)
+    products, first = r.equals(r["kind"], PRODUCTS), first_of_warpgroup(r)
     some = r.variable("i1", 0)
     with each_record(r) as copy:
         warp = r.wide(r.field(copy, COPY.WARP, "i32"))
-        beside = r.both(products, r.compare("icmp ult", r.op("sub", warp, first), 4))
-        mine = r.op("or", r.compare("icmp eq", warp, index_of(r)), beside)
-        kind = r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), r["kind"])
-        source = r.compare("icmp eq", r.field(copy, COPY.SIDE, "i32"), int(CopySide.FROM_SHARED))
-        meant = r.op("or", source, r.compare("icmp eq", r["reads"], 0))
+        beside = r.both(products, r.is_below(r.op("sub", warp, first), 4))
+        mine = r.op("or", r.equals(warp, index_of(r)), beside)
+        kind = r.equals(r.field(copy, COPY.KIND, "i32"), r["kind"])
+        source = r.equals(r.field(copy, COPY.SIDE, "i32"), CopySide.FROM_SHARED)
+        meant = r.op("or", source, r.equals(r["reads"], 0))
         with (
             r.when(r.both(mine, kind, meant)),
             r.each_lane(r.op("and", r.field(copy, COPY.LANES, "i32"), r["mask"])) as lane,
         ):
-            own = r.field(r.item(r.at(copy, COPY.GROUPS), lane, 4), 0, "i32")
-            since = r.op("sub", r.field(r.item(groups_of(r, r["kind"]), lane, 4), 0, "i32"), own)
+            own = r.element(r.at(copy, COPY.GROUPS), lane, "i32")
+            since = r.op("sub", r.element(groups_of(r, r["kind"]), lane, "i32"), own)
             with r.when(r.compare("icmp sgt", since, r["keep"])):
-                r.call("tw_check_land", "void", *warp_pointers(r), copy, lane, now_of(r))
+                call_for_warp(r, "tw_check_land", copy, lane, now_of(r))
                 some.put(1)
     trim_records(r)
     with r.when(r.both(products, some.get())):
@@ -105,16 +98,16 @@ def _attach_to_mbarrier() -> Routine:
     """``cp.async.mbarrier.arrive``: attach some lanes' copies so far to mbarriers, whose phase completes them."""
     r = Routine("tw_check_told", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32")
     with r.each_lane(r["mask"]) as lane:
-        address = r.op("and", r.field(r.item(r["addresses"], lane, 8), 0, "i64"), 0xFFFF_FFFF)
+        address = r.op("and", r.element(r["addresses"], lane, "i64"), 0xFFFF_FFFF)
         key = r.op("add", with_rank(r, address), 1)
         phase = phase_of(r, key)
-        bit = r.op("shl", r.const("i32", 1), lane)
+        bit = r.op("shl", 1, lane)
         with each_record(r) as copy:
-            mine = r.compare("icmp eq", r.wide(r.field(copy, COPY.WARP, "i32")), index_of(r))
+            mine = r.equals(r.wide(r.field(copy, COPY.WARP, "i32")), index_of(r))
             lanes = r.op("and", r.field(copy, COPY.LANES, "i32"), bit)
-            kind = r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), COPIED)
-            free = r.compare("icmp eq", r.field(copy, COPY.KEY, "i64"), 0)
-            with r.when(r.both(mine, kind, free, r.compare("icmp ne", lanes, 0))):
+            kind = r.equals(r.field(copy, COPY.KIND, "i32"), COPIED)
+            free = r.equals(r.field(copy, COPY.KEY, "i64"), 0)
+            with r.when(r.both(mine, kind, free, r.differs(lanes, 0))):
                 r.put(copy, COPY.KEY, key)
                 r.put(copy, COPY.PHASE, phase)
                 r.put(copy, COPY.TIME, now_of(r))
@@ -126,11 +119,11 @@ def _complete_phase() -> Routine:
     r = Routine("tw_check_seen", "void", **WARP_PARAMETERS, key="i64")
     phase = phase_of(r, r["key"])
     with each_record(r) as copy:
-        attached = r.compare("icmp eq", r.field(copy, COPY.KEY, "i64"), r["key"])
-        over = r.compare("icmp ne", r.field(copy, COPY.PHASE, "i32"), phase)
+        attached = r.equals(r.field(copy, COPY.KEY, "i64"), r["key"])
+        over = r.differs(r.field(copy, COPY.PHASE, "i32"), phase)
         with r.when(r.both(attached, over)):
             time = r.field(copy, COPY.TIME, "i32")
             with r.each_lane(r.field(copy, COPY.LANES, "i32")) as lane:
-                r.call("tw_check_land", "void", *warp_pointers(r), copy, lane, time)
+                call_for_warp(r, "tw_check_land", copy, lane, time)
     trim_records(r)
     return r

@@ -15,13 +15,15 @@ from tilewise.emulator.checking.vector_clocks import (
     now_of,
     release,
     scope_clock,
-    serial_of,
+    slot_of_warp,
     tick,
     widen,
 )
-from tilewise.emulator.layout import BARRIER, BLOCK, LAUNCH, WARP
+from tilewise.emulator.layout import BARRIER, BLOCK, WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import serial_of
+from tilewise.emulator.support.cluster_parts import each_block
 
 __all__ = ["routines"]
 
@@ -42,8 +44,8 @@ def _arrived_phase(r: Routine, number: Value | int) -> Value:
 def _barrier_slots(r: Routine, number: Value) -> tuple[Value, Value]:
     """The index of a barrier in the cluster's tables, and the pointer to the phase that this warp arrived in."""
     rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
-    whole = r.compare("icmp eq", number, _CLUSTER_BARRIER)
-    owner = r.select(whole, r.const("i64", 0), rank)
+    whole = r.equals(number, _CLUSTER_BARRIER)
+    owner = r.select(whole, 0, rank)
     which = r.op("add", r.op("mul", owner, BARRIERS_OF_BLOCK), number)
     return which, _arrived_phase(r, number)
 
@@ -68,7 +70,7 @@ def _end_slot(r: Routine, which: Value, phase: Value) -> Value:
 
 def _end_phase(r: Routine, clock: Value, end: Value) -> None:
     """When the first warp passes: set the phase's end, beyond which the barrier's clock covers nothing."""
-    with r.when(r.compare("icmp eq", r.field(end, 0, "i32"), 0)):
+    with r.when(r.equals(r.field(end, 0, "i32"), 0)):
         now = now_of(r)
         r.put(end, 0, now)
         tick(r)
@@ -89,34 +91,34 @@ def _arrive() -> Routine:
     """
     numbers = {"number": "i32", "waits": "i32", "goes_on": "i32", "relaxed": "i32", "fences": "i32"}
     r = Routine("tw_check_arrive", "void", **WARP_PARAMETERS, **numbers)
-    with r.when(r.compare("icmp ne", r["fences"], 0)):
+    with r.when(r.differs(r["fences"], 0)):
         for wide in (0, 1):
             acquire(r, scope_clock(r, CLOCKS.PENDING, wide))
             widen(r, scope_clock(r, CLOCKS.RELEASED, wide))
     which, came = _barrier_slots(r, r.wide(r["number"]))
-    with r.when(r.compare("icmp ne", r["waits"], 0)):
+    with r.when(r.differs(r["waits"], 0)):
         r.put(_arrived_phase(r, BARRIERS_OF_BLOCK), 0, r.op("add", r["number"], 1))
     phases = r.item(r.field(clocks_of(r), CLOCKS.PHASES, "ptr"), which, 4)
     own = r.item(r.at(r["block"], BLOCK.BARRIERS), r.op("and", r["number"], 15), BARRIER.SIZE)
     arrived = r.variable("i32", r.field(own, BARRIER.THREADS, "i32"))
-    with r.when(r.compare("icmp eq", r["number"], _CLUSTER_BARRIER)):
+    with r.when(r.equals(r["number"], _CLUSTER_BARRIER)):
         arrived.put(r.field(r.field(r["block"], BLOCK.FIRST, "ptr"), BLOCK.ARRIVED, "i32"))
         _release_other_blocks(r)
-    with r.when(r.compare("icmp eq", arrived.get(), 0)):
+    with r.when(r.equals(arrived.get(), 0)):
         fresh = r.op("add", r.field(phases, 0, "i32"), 1)
         r.put(phases, 0, fresh)
         r.fill(_barrier_clock(r, which, fresh), 0, clock_bytes(r))
-        with r.when(r.compare("icmp ne", r["fences"], 0)):
+        with r.when(r.differs(r["fences"], 0)):
             r.fill(_fence_clock(r, which, fresh, 0), 0, r.op("mul", clock_bytes(r), 2))
-        r.put(_end_slot(r, which, fresh), 0, r.const("i32", 0))
+        r.put(_end_slot(r, which, fresh), 0, 0)
     phase = r.field(phases, 0, "i32")
     r.put(came, 0, phase)
     clock = _barrier_clock(r, which, phase)
-    with r.when(r.compare("icmp ne", r["relaxed"], 0)):
+    with r.when(r.differs(r["relaxed"], 0)):
         join(r, clock, scope_clock(r, CLOCKS.RELEASED, 1))
     with r.otherwise():
         release(r, clock, r["goes_on"])
-    with r.when(r.compare("icmp ne", r["fences"], 0)):
+    with r.when(r.differs(r["fences"], 0)):
         for wide in (0, 1):
             join(r, _fence_clock(r, which, phase, wide), scope_clock(r, CLOCKS.RELEASED, wide))
     return r
@@ -127,30 +129,25 @@ def _release_other_blocks(r: Routine) -> None:
 
     To arrive is enough, even if the barrier orders nothing.
     """
-    with r.count(r.field(r["ctx"], LAUNCH.CLUSTER, "i64")) as rank:
-        stride = r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank)
-        other = r.at(r.field(r["block"], BLOCK.FIRST, "ptr"), stride)
+    with each_block(r, r.field(r["block"], BLOCK.FIRST, "ptr")) as (_, other):
         user = r.op("lshr", r.field(other, BLOCK.USER, "i32"), LANE_BITS)
-        with r.when(r.compare("icmp eq", user, serial_of(r))):
-            r.put(other, BLOCK.USED, r.const("i32", 0))
+        with r.when(r.equals(user, serial_of(r))):
+            r.put(other, BLOCK.USED, 0)
 
 
 def _pass_barrier() -> Routine:
     """A warp passes the barrier that it waits at, or that of its cluster: it acquires what others released there."""
     r = Routine("tw_check_through", "void", **WARP_PARAMETERS, cluster="i32", fences="i32")
     number = r.variable("i32", _CLUSTER_BARRIER + 1)
-    with r.when(r.compare("icmp eq", r["cluster"], 0)):
+    with r.when(r.equals(r["cluster"], 0)):
         waiting = _arrived_phase(r, BARRIERS_OF_BLOCK)
         number.put(r.field(waiting, 0, "i32"))
-        with r.when(r.compare("icmp eq", number.get(), 0)):
-            r.give()
+        r.give_if(r.equals(number.get(), 0))
         # NOTE: where lanes are apart, others of the warp may come by while these still wait.
-        held = r.at(r["warp"], WARP.WAITING)
-        held = r.item(held, r.op("sub", number.get(), 1), 4)
-        with r.unless(r.compare("icmp eq", r.field(held, 0, "i32"), 0)):
-            r.give()
-        r.put(waiting, 0, r.const("i32", 0))
-    with r.otherwise(), r.unless(r.compare("icmp eq", r.field(r["warp"], WARP.HELD, "i32"), 0)):
+        held = r.element(r.at(r["warp"], WARP.WAITING), r.op("sub", number.get(), 1), "i32")
+        r.give_if(r.differs(held, 0))
+        r.put(waiting, 0, 0)
+    with r.otherwise(), r.when(r.differs(r.field(r["warp"], WARP.HELD, "i32"), 0)):
         r.give()
     which, came = _barrier_slots(r, r.wide(r.op("sub", number.get(), 1)))
     phase = r.field(came, 0, "i32")
@@ -158,9 +155,9 @@ def _pass_barrier() -> Routine:
     _end_phase(r, clock, end)
     mark_synced(r, r.field(end, 0, "i32"))
     # NOTE: by the letter it takes a fence; compilers let a barrier do.
-    r.put(r.item(r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), index_of(r), 4), 0, r.field(end, 0, "i32"))
+    r.put(slot_of_warp(r, CLOCKS.PUBLISHED), 0, r.field(end, 0, "i32"))
     acquire(r, clock)
-    with r.when(r.compare("icmp ne", r["fences"], 0)):
+    with r.when(r.differs(r["fences"], 0)):
         for wide in (0, 1):
             join(r, scope_clock(r, CLOCKS.RELEASED, wide), _fence_clock(r, which, phase, wide))
     return r

@@ -9,7 +9,6 @@ from tilewise.emulator.check_layout import (
     CLOCKS,
     FINDING,
     GROUP_KINDS,
-    LANE_BITS,
     SYNC_VAR_KEY,
     FindingKind,
 )
@@ -19,16 +18,15 @@ from tilewise.emulator.checking.vector_clocks import (
     clock_bytes,
     clocks_of,
     now_of,
-    serial_of,
     tick,
+    warps_of_cluster,
 )
-from tilewise.emulator.layout import BLOCK, LAUNCH, Space
+from tilewise.emulator.layout import BLOCK, LAUNCH
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["routines"]
-
-_NULL = Value("ptr", "null")
 
 
 def routines() -> list[Routine]:
@@ -39,8 +37,7 @@ def _begin_block() -> Routine:
     """Mark a block's shared memory as uninitialised; with the first block of a cluster, reset the cluster's clocks."""
     r = Routine("tw_check_begin", "void", ctx="ptr", block="ptr")
     cells = r.field(r["block"], BLOCK.CELLS, "ptr")
-    with r.when(r.compare("icmp eq", cells, _NULL)):
-        r.give()
+    r.give_if(r.is_null(cells))
     shared = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
     stride = r.field(check_state(r), CHECK.STRIDE, "i64")
     r.fill(r.at(cells, r.op("mul", stride, CELLS.STATE)), 0x0F, r.op("and", r.op("add", shared, 3), -4))
@@ -51,16 +48,16 @@ def _begin_block() -> Routine:
         number = r.op("add", r.op("mul", number, r.field(r["ctx"], size, "i64")), here)
     number = r.op("add", r.op("mul", number, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), r.wide(rank))
     first = r.op("mul", number, r.field(r["ctx"], LAUNCH.WARPS, "i64"))
-    r.put(r["block"], BLOCK.SERIAL, r.cast("trunc", first, "i32"))
-    r.put(r["block"], BLOCK.USED, r.const("i32", 0))
-    with r.when(r.compare("icmp eq", rank, 0)):
+    r.put(r["block"], BLOCK.SERIAL, r.narrow(first))
+    r.put(r["block"], BLOCK.USED, 0)
+    with r.when(r.equals(rank, 0)):
         _begin_cluster(r, first)
     return r
 
 
 def _begin_cluster(r: Routine, first: Value) -> None:
     clocks = clocks_of(r)
-    warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+    warps = warps_of_cluster(r)
     row = clock_bytes(r)
     born = now_of(r)
     tick(r)
@@ -84,8 +81,8 @@ def _begin_cluster(r: Routine, first: Value) -> None:
     size = r.op("add", row, SYNC_VAR_KEY)
     with r.count(r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64")) as i:
         r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.op("mul", i, size)), 0, r.const("i64", 0))
-    grid_wide = r.compare("icmp ne", r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
-    start = r.select(grid_wide, first, r.const("i64", 0))
+    grid_wide = r.differs(r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
+    start = r.select(grid_wide, first, 0)
     with r.count(warps) as i:
         clock = r.at(r.field(clocks, CLOCKS.WARPS, "ptr"), r.op("mul", i, row))
         with r.count(warps) as j:
@@ -103,12 +100,12 @@ def _record_finding() -> Routine:
     with r.count(count) as i:
         known = r.item(start, i, FINDING.SIZE)
         pairs = ((FINDING.KIND, "kind"), (FINDING.LINE, "line"), (FINDING.OTHER_LINE, "other_line"))
-        same = r.both(*(r.compare("icmp eq", r.field(known, at, "i32"), r[name]) for at, name in pairs))
+        same = r.both(*(r.equals(r.field(known, at, "i32"), r[name]) for at, name in pairs))
         with r.when(same):
-            r.put(known, FINDING.COUNT, r.op("add", r.field(known, FINDING.COUNT, "i64"), 1))
+            r.change(known, FINDING.COUNT, "add", 1, "i64")
             r.give()
-    with r.when(r.compare("icmp uge", count, r.field(state, CHECK.CAPACITY, "i64"))):
-        r.put(state, CHECK.DROPPED, r.op("add", r.field(state, CHECK.DROPPED, "i64"), 1))
+    with r.when(r.is_at_least(count, r.field(state, CHECK.CAPACITY, "i64"))):
+        r.change(state, CHECK.DROPPED, "add", 1, "i64")
         r.give()
     fresh = r.item(start, count, FINDING.SIZE)
     r.put(state, CHECK.COUNT, r.op("add", count, 1))
@@ -131,13 +128,9 @@ def _record_finding() -> Routine:
 def _report_unnamed_lanes() -> Routine:
     """Report lanes (none, mostly) that run a warp-wide instruction whose mask does not name them."""
     r = Routine("tw_check_named", "void", **WARP_PARAMETERS, mask="i32", line="i32")
-    with r.when(r.compare("icmp eq", r["mask"], 0)):
-        r.give()
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    first = r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 true)")
-    who, zero = r.op("or", r.op("shl", serial_of(r), LANE_BITS), first), r.const("i32", 0)
-    given = (r.const("i32", int(FindingKind.BAD_MASK)), r.const("i32", int(Space.SHARED)), r["line"], zero)
-    r.call("tw_check_finding", "void", r["ctx"], *given, r.const("i64", 0), who, zero, zero, zero)
+    r.give_if(r.equals(r["mask"], 0))
+    first = r.find_lowest(r["mask"], True)
+    record_finding(r, FindingKind.BAD_MASK, accessor(r, first), r["line"])
     return r
 
 
@@ -145,8 +138,8 @@ def _note_allocations() -> Routine:
     """Record who allocated blocks of the heap, and in which line, behind the sizes that lie at the addresses."""
     r = Routine("tw_check_took", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
-        place = r.set("ptr", f"inttoptr {address} to ptr")
+        address = r.element(r["addresses"], lane, "i64")
+        place = r.as_pointer(address)
         r.put(place, 4, r["line"])
-        r.put(place, 8, r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane))
+        r.put(place, 8, accessor(r, lane))
     return r

@@ -23,27 +23,27 @@ from tilewise.emulator.checking.flight_records import (
     SHARED,
     Mark,
     address_slot,
+    mark,
     phase_of,
-    warp_pointers,
     with_rank,
 )
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
+    call_for_warp,
     clocks_of,
     index_of,
     lone_lane,
     now_of,
-    serial_of,
+    warps_of_cluster,
 )
 from tilewise.emulator.layout import LAUNCH, Flight
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import POINTERS, Routine
 from tilewise.emulator.support.bulk_requests import REQUEST, Verb, each_block
+from tilewise.emulator.support.checked import accessor, check_touch, record_finding
 from tilewise.emulator.support.tensor_plan import PLAN
 
 __all__ = ["routines"]
-
-_NULL = Value("ptr", "null")
 
 
 def routines() -> list[Routine]:
@@ -62,79 +62,54 @@ def _issue() -> Routine:
     names = {"worker": "ptr", "kind": "i32", "data": "ptr", "lane": "i32", "line": "i32"}
     r = Routine("tw_check_bulk", "i32", **WARP_PARAMETERS, **names)
     data = r["data"]
-    verb = r.cast("trunc", r.field(data, REQUEST.VERB, "i64"), "i32")
+    verb = r.narrow(r.field(data, REQUEST.VERB, "i64"))
     count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
-    with r.when(r.compare("icmp eq", r["kind"], int(Flight.TENSOR))):
-        plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
-        given = (r["ctx"], r["worker"], r["block"], r["warp"], data, plan, r["lane"], r["line"])
-        failed = r.call("tw_tensor_plan", "i32", *given)
-        with r.when(r.compare("icmp ne", failed, 0)):
-            r.give(failed)
+    with r.when(r.equals(r["kind"], Flight.TENSOR)):
+        plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
+        r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), data, plan, r["lane"], r["line"]))
         count.put(r.field(plan, PLAN.EXTENT, "i64"))
     # NOTE: a size may be anything. What is larger than shared memory is a fault, once the copy itself is issued.
     count.put(r.intrinsic("llvm.umin", count.get(), r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")))
     near = with_rank(r, r.field(data, REQUEST.SHARED, "i64"))
     far = with_rank(r, r.op("and", r.field(data, REQUEST.GLOBAL, "i64"), 0xFFFF_FFFF))
     barrier = r.field(data, REQUEST.MBARRIER, "i64")
-    store = r.const("i32", int(Action.STORE))
-    own, one = (r["lane"], r["line"]), r.const("i32", 1)
-    with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
+    own = (r["lane"], r["line"])
+    with r.when(r.equals(verb, Verb.LOAD)):
         with each_block(r, data) as at:
-            target = (
-                with_rank(r, at(near)),
-                count.get(),
-                with_rank(r, at(with_rank(r, barrier))),
-                store,
-                one,
-            )
-            r.call("tw_check_arrives", "void", *warp_pointers(r), *target, *own)
-        r.give(r.const("i32", 0))
-    with r.when(r.compare("icmp ult", verb, Verb.SEND)):
-        r.call("tw_check_leaves", "void", *warp_pointers(r), near, count.get(), r.const("i64", 0), *own)
+            target, reported = with_rank(r, at(near)), with_rank(r, at(with_rank(r, barrier)))
+            call_for_warp(r, "tw_check_arrives", target, count.get(), reported, Action.STORE, 1, *own)
+        r.give(0)
+    with r.when(r.is_below(verb, Verb.SEND)):
+        call_for_warp(r, "tw_check_leaves", near, count.get(), r.const("i64", 0), *own)
         r.give(_claim_destination(r))
-    with r.when(r.compare("icmp ult", verb, Verb.WRITE)):
-        r.call("tw_check_leaves", "void", *warp_pointers(r), near, count.get(), with_rank(r, barrier), *own)
-    changes = r.op(
-        "or", r.compare("icmp eq", verb, Verb.SEND_REDUCE), r.compare("icmp eq", verb, Verb.CHANGE)
-    )
-    action = r.select(changes, r.const("i32", int(Action.ATOMIC)), store)
-    bulk = r.cast("zext", r.compare("icmp ult", verb, Verb.WRITE), "i32")
-    r.call(
-        "tw_check_arrives",
-        "void",
-        *warp_pointers(r),
-        far,
-        count.get(),
-        with_rank(r, barrier),
-        action,
-        bulk,
-        *own,
-    )
-    r.give(r.const("i32", 0))
+    with r.when(r.is_below(verb, Verb.WRITE)):
+        call_for_warp(r, "tw_check_leaves", near, count.get(), with_rank(r, barrier), *own)
+    changes = r.op("or", r.equals(verb, Verb.SEND_REDUCE), r.equals(verb, Verb.CHANGE))
+    action = r.select(changes, Action.ATOMIC, Action.STORE)
+    bulk = r.cast("zext", r.is_below(verb, Verb.WRITE), "i32")
+    call_for_warp(r, "tw_check_arrives", far, count.get(), with_rank(r, barrier), action, bulk, *own)
+    r.give(0)
     return r
 
 
 def _claim_destination(r: Routine) -> Value:
     """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
-    tensor = r.cast("zext", r.compare("icmp eq", r["kind"], int(Flight.TENSOR)), "i32")
-    bit, zero = r.op("shl", r.const("i32", 1), r["lane"]), r.const("i32", 0)
-    numbers = (bit, zero, r.const("i32", BULKS), r.const("i32", int(CopySide.TO_GLOBAL)), r["line"])
-    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
-    with r.when(r.compare("icmp eq", copy, _NULL)):
-        r.give(zero)
+    tensor = r.cast("zext", r.equals(r["kind"], Flight.TENSOR), "i32")
+    numbers = (r.op("shl", 1, r["lane"]), 0, BULKS, CopySide.TO_GLOBAL, r["line"])
+    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
+    r.give_if(r.is_null(copy), 0)
     r.put(copy, COPY.TENSOR, tensor)
     r.copy(r.at(copy, COPY.PLACES), r["data"], COPY.REQUEST_BYTES)
-    step = r.const("i32", int(StoreStep.CLAIM))
-    given = (tensor, r["data"], r["lane"], r["line"], step)
-    return r.call("tw_check_store", "i32", r["ctx"], r["worker"], r["block"], r["warp"], *given)
+    given = (tensor, r["data"], r["lane"], r["line"], StoreStep.CLAIM)
+    return r.call("tw_check_store", "i32", *r.pointers(), *given)
 
 
 def _walk_destination() -> Routine:
     """Walk the destination of a store to global memory, which is issued or complete: ``step``."""
     names = {"tensor": "i32", "data": "ptr", "lane": "i32", "line": "i32", "step": "i32"}
-    r = Routine("tw_check_store", "i32", ctx="ptr", worker="ptr", block="ptr", warp="ptr", **names)
-    given = (r["ctx"], r["worker"], r["block"], r["warp"], r["data"], r["lane"], r["line"], r["step"])
-    with r.unless(r.compare("icmp eq", r["tensor"], 0)):
+    r = Routine("tw_check_store", "i32", **POINTERS, **names)
+    given = (*r.pointers(), r["data"], r["lane"], r["line"], r["step"])
+    with r.when(r.differs(r["tensor"], 0)):
         r.give(r.call("tw_tensor_store", "i32", *given))
     r.give(r.call("tw_bulk_store", "i32", *given))
     return r
@@ -144,19 +119,15 @@ def _check_destination() -> Routine:
     """Check a stretch of global memory that a store will write, and mark it as in flight; or as written."""
     names = {"lane": "i32", "address": "i64", "bytes": "i64", "reduces": "i32", "line": "i32"}
     r = Routine("tw_check_destination", "void", **WARP_PARAMETERS, **names, values="ptr", step="i32")
-    space, who = r.const("i32", GLOBAL), r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
-    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
-        landed = (space, r["address"], r["bytes"], r.const("i32", Mark.LAND), now_of(r), who)
-        r.call("tw_check_mark", "void", r["ctx"], r["block"], *landed)
+    stretch = (r["address"], r["bytes"])
+    with r.when(r.equals(r["step"], StoreStep.RELEASE)):
+        mark(r, GLOBAL, *stretch, Mark.LAND, now_of(r), accessor(r, r["lane"]))
         r.give()
-    changes = r.compare("icmp ne", r["reduces"], 0)
-    action = r.select(changes, r.const("i32", int(Action.ATOMIC)), r.const("i32", int(Action.STORE)))
-    flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
-    given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], r["values"])
-    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
-    zero = r.const("i32", 0)
-    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+    changes = r.differs(r["reduces"], 0)
+    action = r.select(changes, Action.ATOMIC, Action.STORE)
+    flags = r.select(changes, PROXY | STRONG, PROXY)
+    check_touch(r, r["lane"], *stretch, GLOBAL, action, flags, values=r["values"])
+    mark(r, GLOBAL, *stretch, Mark.SET)
     return r
 
 
@@ -165,22 +136,18 @@ _LANE_AND_LINE = {"lane": "i32", "line": "i32"}
 
 
 def _new_record(r: Routine, way: CopySide) -> Value:
-    bit = r.op("shl", r.const("i32", 1), r["lane"])
-    size = r.cast("trunc", r["bytes"], "i32")
-    numbers = (bit, size, r.const("i32", BULKS), r.const("i32", int(way)), r["line"])
-    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
-    with r.when(r.compare("icmp eq", copy, _NULL)):
-        r.give()
-    r.put(address_slot(r, copy, r["lane"]), 0, r.cast("trunc", r["address"], "i32"))
-    with r.unless(r.compare("icmp eq", r["barrier"], 0)):
-        bulk = r.const("i32", 1) if way == CopySide.FROM_SHARED else r["bulk"]
-        r.call("tw_check_tells", "void", *warp_pointers(r), r["barrier"], bulk, r["lane"], r["line"])
+    bit = r.op("shl", 1, r["lane"])
+    numbers = (bit, r.narrow(r["bytes"]), BULKS, way, r["line"])
+    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
+    r.give_if(r.is_null(copy))
+    r.put(address_slot(r, copy, r["lane"]), 0, r.narrow(r["address"]))
+    with r.when(r.differs(r["barrier"], 0)):
+        bulk = 1 if way == CopySide.FROM_SHARED else r["bulk"]
+        call_for_warp(r, "tw_check_tells", r["barrier"], bulk, r["lane"], r["line"])
         key = r.op("add", r["barrier"], 1)
         r.put(copy, COPY.KEY, key)
         r.put(copy, COPY.PHASE, phase_of(r, key))
-        alone = lone_lane(r, bit)
-        once = (r.const("i32", 1), r["barrier"], r.const("i32", RELEASE), r.const("i32", 1), alone)
-        r.call("tw_check_one", "void", *warp_pointers(r), *once)
+        call_for_warp(r, "tw_check_one", 1, r["barrier"], RELEASE, 1, lone_lane(r, bit))
     return copy
 
 
@@ -189,27 +156,20 @@ def _write_shared() -> Routine:
     r = Routine(
         "tw_check_arrives", "void", **WARP_PARAMETERS, **_STRETCH, action="i32", bulk="i32", **_LANE_AND_LINE
     )
-    space, zero = r.const("i32", SHARED), r.const("i32", 0)
-    changes = r.compare("icmp eq", r["action"], int(Action.ATOMIC))
-    flags = r.select(changes, r.const("i32", PROXY | STRONG), r.const("i32", PROXY))
-    given = (r["lane"], r["address"], r["bytes"], space, r["action"], flags, r["line"], _NULL)
-    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
+    changes = r.equals(r["action"], Action.ATOMIC)
+    flags = r.select(changes, PROXY | STRONG, PROXY)
+    check_touch(r, r["lane"], r["address"], r["bytes"], SHARED, r["action"], flags)
     _new_record(r, CopySide.TO_SHARED)
-    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.SET), zero, zero)
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+    mark(r, SHARED, r["address"], r["bytes"], Mark.SET)
     return r
 
 
 def _read_shared() -> Routine:
     """Check and record a read in flight of a stretch of shared memory; a barrier of 0 means that it is of a group."""
     r = Routine("tw_check_leaves", "void", **WARP_PARAMETERS, **_STRETCH, **_LANE_AND_LINE)
-    space, flags, zero = (r.const("i32", SHARED), r.const("i32", PROXY), r.const("i32", 0))
-    action = r.const("i32", int(Action.LOAD))
-    given = (r["lane"], r["address"], r["bytes"], space, action, flags, r["line"], _NULL)
-    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
+    check_touch(r, r["lane"], r["address"], r["bytes"], SHARED, Action.LOAD, PROXY)
     _new_record(r, CopySide.FROM_SHARED)
-    marked = (space, r["address"], r["bytes"], r.const("i32", Mark.LEAVE), zero, zero)
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+    mark(r, SHARED, r["address"], r["bytes"], Mark.LEAVE)
     return r
 
 
@@ -218,27 +178,20 @@ def _check_mbarrier() -> Routine:
     r = Routine(
         "tw_check_tells", "void", **WARP_PARAMETERS, address="i64", bulk="i32", lane="i32", line="i32"
     )
-    size, space, action = r.const("i64", 8), r.const("i32", SHARED), r.const("i32", int(Action.ATOMIC))
-    given = (r["lane"], r["address"], size, space, action, r.const("i32", STRONG), r["line"], _NULL)
-    r.call("tw_check_touch", "void", *warp_pointers(r), *given)
-    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
-    known = r.call("tw_check_where", "i1", r["ctx"], r["block"], space, r["address"], place)
-    with r.unless(r.both(known, r.compare("icmp ne", r["bulk"], 0))):
-        r.give()
+    check_touch(r, r["lane"], r["address"], 8, SHARED, Action.ATOMIC, STRONG)
+    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
+    known = r.call("tw_check_where", "i1", r["ctx"], r["block"], SHARED, r["address"], place)
+    r.give_if(r.negation(r.both(known, r.differs(r["bulk"], 0))))
     row = r.op("and", r.op("sub", r["address"], r.field(place, SHADOW.FIRST, "i64")), -4)
     first, stride = r.at(r.field(place, SHADOW.CELLS, "ptr"), row), r.field(place, SHADOW.STRIDE, "i64")
     columns = (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE)
     time, who, info = (r.field(r.at(first, r.op("mul", stride, i)), 0, "i32") for i in columns)
-    warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
     made, maker = r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), r.op("lshr", who, LANE_BITS)
-    theirs = r.field(r.item(made, r.op("urem", r.wide(maker), warps), 4), 0, "i32")
-    own = r.field(r.item(made, index_of(r), 4), 0, "i32")
-    since = r.compare("icmp ugt", time, r.intrinsic("llvm.umax", theirs, own))
-    born = r.cast("trunc", r.field(place, SHADOW.BEGAN, "i64"), "i32")
-    with r.when(r.both(since, r.compare("icmp ugt", time, born))):
-        me = r.op("or", r.op("shl", serial_of(r), LANE_BITS), r["lane"])
-        kind, bytes_ = r.const("i32", int(FindingKind.MBARRIER_UNPUBLISHED)), r.const("i32", 8)
-        before, flags = r.op("lshr", info, LINE_BITS), r.const("i32", PROXY)
-        found = (kind, space, r["line"], before, r["address"], me, who, bytes_, flags)
-        r.call("tw_check_finding", "void", r["ctx"], *found)
+    theirs = r.element(made, r.op("urem", r.wide(maker), warps_of_cluster(r)), "i32")
+    own = r.element(made, index_of(r), "i32")
+    since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
+    born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
+    with r.when(r.both(since, r.is_above(time, born))):
+        found = (r["line"], r.op("lshr", info, LINE_BITS), r["address"], who, 8, PROXY)
+        record_finding(r, FindingKind.MBARRIER_UNPUBLISHED, accessor(r, r["lane"]), *found)
     return r

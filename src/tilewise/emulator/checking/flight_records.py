@@ -28,10 +28,17 @@ from tilewise.emulator.check_layout import (
     StoreStep,
 )
 from tilewise.emulator.checking.shadow_lookup import find_shadow
-from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, clocks_of, index_of, now_of, serial_of
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    call_for_warp,
+    clocks_of,
+    index_of,
+    now_of,
+)
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, Routine
+from tilewise.emulator.support.checked import accessor, serial_of
 
 __all__ = [
     "BULKS",
@@ -44,16 +51,15 @@ __all__ = [
     "each_record",
     "first_of_warpgroup",
     "groups_of",
+    "mark",
     "phase_of",
     "routines",
     "trim_records",
-    "warp_pointers",
     "with_rank",
 ]
 
 COPIED, BULKS, PRODUCTS = 0, 1, 2  # kinds of groups: of cp.async, of bulk copies, of wgmma
 SHARED, GLOBAL = int(Space.SHARED), int(Space.GLOBAL)
-_NULL = Value("ptr", "null")
 _PHASE_BIT = 61  # of an mbarrier
 
 
@@ -68,49 +74,57 @@ def routines() -> list[Routine]:
     return [_mark_stretch(), _new_record(), _complete()]
 
 
-def warp_pointers(r: Routine) -> tuple[Value, Value, Value]:
-    return r["ctx"], r["block"], r["warp"]
+def mark(
+    r: Routine,
+    space: Value | int,
+    address: Value,
+    count: Value,
+    what: Value | int,
+    time: Value | int = 0,
+    who: Value | int = 0,
+) -> None:
+    """Change the in-flight marks of a stretch of memory."""
+    r.call("tw_check_mark", "void", r["ctx"], r["block"], space, address, count, what, time, who)
 
 
 def _mark_stretch() -> Routine:
     """Change the in-flight mark of each word of a stretch of shared or global memory, as ``Mark`` says."""
     names = {"space": "i32", "address": "i64", "bytes": "i64", "what": "i32", "time": "i32", "who": "i32"}
     r = Routine("tw_check_mark", "void", ctx="ptr", block="ptr", **names)
-    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     r.fill(place, 0, SHADOW.SIZE)
     at, end = r.variable("i64", r["address"]), r.op("add", r["address"], r["bytes"])
     with r.loop() as loop:
         here = at.get()
-        loop.leave(r.compare("icmp uge", here, end))
+        loop.leave(r.is_at_least(here, end))
         at.put(r.op("add", r.op("or", here, 3), 1))
-        with r.unless(find_shadow(r, place, here, r["space"])):
-            r.give()
+        r.give_if(r.negation(find_shadow(r, place, here, r["space"])))
         row = r.op("and", r.op("sub", here, r.field(place, SHADOW.FIRST, "i64")), -4)
         cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
         cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
         state = r.field(cell[CELLS.STATE], 0, "i32")
         leaving, also = r.op("and", state, MANY_LEAVING), r.op("and", state, MOST_ARRIVING)
         changed = r.variable("i32", state)
-        with r.when(r.compare("icmp eq", r["what"], Mark.SET)):
-            first = r.compare("icmp eq", r.op("and", state, ARRIVING), 0)
-            full = r.compare("icmp eq", also, MOST_ARRIVING)
+        with r.when(r.equals(r["what"], Mark.SET)):
+            first = r.equals(r.op("and", state, ARRIVING), 0)
+            full = r.equals(also, MOST_ARRIVING)
             more = r.select(full, state, r.op("add", state, ALSO_ARRIVING))
             changed.put(r.select(first, r.op("or", state, ARRIVING), more))
-        with r.when(r.compare("icmp eq", r["what"], Mark.LAND)):
-            last = r.compare("icmp eq", also, 0)
+        with r.when(r.equals(r["what"], Mark.LAND)):
+            last = r.equals(also, 0)
             fewer = r.op("sub", state, ALSO_ARRIVING)
             changed.put(r.select(last, r.op("and", state, ~ARRIVING), fewer))
             # NOTE: what is in shared memory may have been issued by another thread than waits for it.
-            own = r.compare("icmp eq", r.field(cell[CELLS.WRITER], 0, "i32"), r["who"])
-            with r.when(r.op("or", own, r.compare("icmp eq", r["space"], SHARED))):
+            own = r.equals(r.field(cell[CELLS.WRITER], 0, "i32"), r["who"])
+            with r.when(r.op("or", own, r.equals(r["space"], SHARED))):
                 r.put(cell[CELLS.WRITTEN], 0, r["time"])
-        with r.when(r.compare("icmp eq", r["what"], Mark.LEAVE)):
-            full = r.compare("icmp eq", leaving, MANY_LEAVING)
+        with r.when(r.equals(r["what"], Mark.LEAVE)):
+            full = r.equals(leaving, MANY_LEAVING)
             changed.put(r.select(full, state, r.op("add", state, LEAVING)))
-        with r.when(r.compare("icmp eq", r["what"], Mark.FREE)):
-            none = r.compare("icmp eq", leaving, 0)
+        with r.when(r.equals(r["what"], Mark.FREE)):
+            none = r.equals(leaving, 0)
             changed.put(r.select(none, state, r.op("sub", state, LEAVING)))
-            own = r.compare("icmp eq", r.field(cell[CELLS.READER], 0, "i32"), r["who"])
+            own = r.equals(r.field(cell[CELLS.READER], 0, "i32"), r["who"])
             with r.when(own):
                 r.put(cell[CELLS.READ], 0, r["time"])
         r.put(cell[CELLS.STATE], 0, changed.get())
@@ -131,20 +145,19 @@ def _new_record() -> Routine:
     r = Routine("tw_check_record", "ptr", **WARP_PARAMETERS, **numbers)
     clocks = clocks_of(r)
     count, start = (r.field(clocks, CLOCKS.COUNT, "i64"), r.field(clocks, CLOCKS.COPIES, "ptr"))
-    found = r.variable("ptr", _NULL)
-    with r.when(r.compare("icmp ult", count, COPIES)):
+    found = r.variable("ptr", NULL)
+    with r.when(r.is_below(count, COPIES)):
         found.put(r.item(start, count, COPY.SIZE))
         r.put(clocks, CLOCKS.COUNT, r.op("add", count, 1))
     with r.otherwise(), r.count(count) as i:
         old = r.item(start, i, COPY.SIZE)
-        with r.when(r.compare("icmp eq", r.field(old, COPY.LANES, "i32"), 0)):
+        with r.when(r.equals(r.field(old, COPY.LANES, "i32"), 0)):
             found.put(old)
     copy = found.get()
-    with r.when(r.compare("icmp eq", copy, _NULL)):
-        r.give(_NULL)
+    r.give_if(r.is_null(copy), NULL)
     for offset, value in (
         (COPY.LANES, r["mask"]),
-        (COPY.WARP, r.cast("trunc", index_of(r), "i32")),
+        (COPY.WARP, r.narrow(index_of(r))),
         (COPY.BYTES, r["bytes"]),
         (COPY.LINE, r["line"]),
         (COPY.KEY, r.const("i64", 0)),
@@ -181,21 +194,20 @@ def trim_records(r: Routine) -> None:
     start = r.field(clocks, CLOCKS.COPIES, "ptr")
     with r.loop() as loop:
         count = r.field(clocks, CLOCKS.COUNT, "i64")
-        loop.leave(r.compare("icmp eq", count, 0))
+        loop.leave(r.equals(count, 0))
         last = r.item(start, r.op("sub", count, 1), COPY.SIZE)
-        loop.leave(r.compare("icmp ne", r.field(last, COPY.LANES, "i32"), 0))
+        loop.leave(r.differs(r.field(last, COPY.LANES, "i32"), 0))
         r.put(clocks, CLOCKS.COUNT, r.op("sub", count, 1))
 
 
 def phase_of(r: Routine, key: Value) -> Value:
     """The parity of the phase that an mbarrier is in; its key is its address with a rank, and 1 more."""
-    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     address, found = r.op("sub", key, 1), r.variable("i32", 0)
-    given = (r["ctx"], r["block"], r.const("i32", SHARED), address, place)
-    with r.when(r.call("tw_check_where", "i1", *given)):
+    with r.when(r.call("tw_check_where", "i1", r["ctx"], r["block"], SHARED, address, place)):
         offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
         word = r.field(r.at(r.field(place, SHADOW.MEMORY, "ptr"), offset), 0, "i64")
-        found.put(r.cast("trunc", r.op("and", r.op("lshr", word, _PHASE_BIT), 1), "i32"))
+        found.put(r.narrow(r.op("and", r.op("lshr", word, _PHASE_BIT), 1)))
     return found.get()
 
 
@@ -203,34 +215,30 @@ def with_rank(r: Routine, address: Value) -> Value:
     """An address of shared memory with the rank of its block."""
     rank = r.op("add", r.wide(r.field(r["block"], BLOCK.RANK, "i32")), 1)
     named = r.op("or", address, r.op("shl", rank, RANK_SHIFT))
-    return r.select(r.compare("icmp ult", address, 1 << RANK_SHIFT), named, address)
+    return r.select(r.is_below(address, 1 << RANK_SHIFT), named, address)
 
 
 def _complete() -> Routine:
     """Complete one lane's copy as of a time: clear the marks of its memory."""
     r = Routine("tw_check_land", "void", **WARP_PARAMETERS, copy="ptr", lane="i32", time="i32")
     copy, lane = r["copy"], r["lane"]
-    bit = r.op("shl", r.const("i32", 1), lane)
-    r.put(copy, COPY.LANES, r.op("and", r.field(copy, COPY.LANES, "i32"), r.op("xor", bit, -1)))
-    with r.when(r.compare("icmp eq", r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
-        numbers = [r.field(address_slot(r, copy, r.const("i32", i)), 0, "i32") for i in range(6)]
-        high, low = r.wide(numbers[1]), r.wide(numbers[0])
-        beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.cast("trunc", index_of(r), "i32"))
+    bit = r.op("shl", 1, lane)
+    r.put(copy, COPY.LANES, r.without(r.field(copy, COPY.LANES, "i32"), bit))
+    with r.when(r.equals(r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
+        low, high, *numbers = (r.field(copy, COPY.PLACES + 4 * i, "i32") for i in range(6))
+        beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.narrow(index_of(r)))
         who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), LANE_BITS), WHOLE)
-        bits, free = r.op("or", r.op("shl", high, 32), low), r.const("i32", Mark.FREE)
-        given = (bits, *numbers[2:], free, r["time"], who)
-        r.call("tw_check_matrix", "void", *warp_pointers(r), *given)
+        bits = r.op("or", r.op("shl", r.wide(high), 32), r.wide(low))
+        call_for_warp(r, "tw_check_matrix", bits, *numbers, Mark.FREE, r["time"], who)
         r.give()
     way = r.field(copy, COPY.SIDE, "i32")
-    with r.when(r.compare("icmp eq", way, int(CopySide.TO_GLOBAL))):
-        step, line = r.const("i32", int(StoreStep.RELEASE)), r.field(copy, COPY.LINE, "i32")
-        given = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES), lane, line, step)
-        r.call("tw_check_store", "i32", r["ctx"], _NULL, r["block"], r["warp"], *given)
+    with r.when(r.equals(way, CopySide.TO_GLOBAL)):
+        stored = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES), lane)
+        given = (*stored, r.field(copy, COPY.LINE, "i32"), StoreStep.RELEASE)
+        r.call("tw_check_store", "i32", r["ctx"], NULL, r["block"], r["warp"], *given)
         r.give()
     address = r.wide(r.field(address_slot(r, copy, lane), 0, "i32"))
-    leaves = r.compare("icmp eq", way, int(CopySide.FROM_SHARED))
-    what = r.select(leaves, r.const("i32", Mark.FREE), r.const("i32", Mark.LAND))
-    who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
-    given = (address, r.wide(r.field(copy, COPY.BYTES, "i32")), what, r["time"], who)
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], r.const("i32", SHARED), *given)
+    leaves = r.equals(way, CopySide.FROM_SHARED)
+    what, count = r.select(leaves, Mark.FREE, Mark.LAND), r.wide(r.field(copy, COPY.BYTES, "i32"))
+    mark(r, SHARED, address, count, what, r["time"], accessor(r, lane))
     return r

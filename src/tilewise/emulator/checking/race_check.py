@@ -30,19 +30,19 @@ from tilewise.emulator.checking.shadow_lookup import find_shadow, shadow_lookup
 from tilewise.emulator.checking.shadow_word import ShadowWord, check_and_record, store_access
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
+    call_for_warp,
     clocks_of,
     index_of,
     merge_private_clock,
-    serial_of,
+    warps_of_cluster,
 )
-from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Loop, MutableValue, Routine
+from tilewise.emulator.llvm.routine import NULL, Loop, MutableValue, Routine
+from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["routines"]
 
-_NULL = Value("ptr", "null")
-_FALSE = Value("i1", "false")
 _LANE_MASK = (1 << LANE_BITS) - 1
 
 
@@ -59,12 +59,12 @@ def _check_access() -> Routine:
     names = {"addresses": "ptr", "mask": "i32", "size": "i32", "space": "i32", "action": "i32"}
     more = {"flags": "i32", "line": "i32", "values": "ptr", "element": "i32"}
     r = Routine("tw_check", "void", **WARP_PARAMETERS, **names, **more)
-    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     r.fill(place, 0, SHADOW.SIZE)
     word = ShadowWord(r, _ignores_unset)
-    writes = r.compare("icmp ne", r["action"], int(Action.LOAD))
-    stores = r.compare("icmp eq", r["action"], int(Action.STORE))
-    valued = r.both(stores, r.compare("icmp ne", r["values"], _NULL))
+    writes = r.differs(r["action"], Action.LOAD)
+    stores = r.equals(r["action"], Action.STORE)
+    valued = r.both(stores, r.differs(r["values"], NULL))
     same = r.variable("i1", 0)
     with _each_distinct_address(r, writes) as (lane, address, name):
         word.begin_lane()
@@ -89,20 +89,20 @@ def _each_shadow_word(
     at = r.variable("i64", start)
     with r.loop() as loop:
         here = at.get()
-        loop.leave(r.compare("icmp uge", here, end))
+        loop.leave(r.is_at_least(here, end))
         within = r.op("and", here, 3)
-        size = r.intrinsic("llvm.umin", r.op("sub", r.const("i64", 4), within), r.op("sub", end, here))
+        size = r.intrinsic("llvm.umin", r.op("sub", 4, within), r.op("sub", end, here))
         at.put(r.op("add", here, size))
-        ones = r.op("sub", r.op("shl", r.const("i64", 1), size), 1)
-        bytes_ = r.cast("trunc", r.op("shl", ones, within), "i32")
+        ones = r.op("sub", r.op("shl", 1, size), 1)
+        bytes_ = r.narrow(r.op("shl", ones, within))
         loop.again(r.negation(find_shadow(r, place, here, r["space"])))
         yield loop, here, size, bytes_
 
 
 def _ignores_unset(r: Routine) -> Value:
     """Whether this access may read uninitialised bytes: a bitwise operation, or a copy of a structure's padding."""
-    found = r.variable("i1", r.compare("icmp ne", r.op("and", r["flags"], BITWISE), 0))
-    with r.unless(r.compare("icmp eq", r.op("and", r["flags"], PASSED_ON), 0)):
+    found = r.variable("i1", r.differs(r.op("and", r["flags"], BITWISE), 0))
+    with r.when(r.differs(r.op("and", r["flags"], PASSED_ON), 0)):
         given = (r["ctx"], r["block"], r["addresses"], r["mask"], r["size"], r["space"])
         found.put(r.call("tw_check_padded", "i1", *given))
     return found.get()
@@ -112,31 +112,27 @@ def _unset_is_padding() -> Routine:
     """Whether the uninitialised bytes are padding of a structure: the same in each lane's read, and not all of it."""
     names = {"addresses": "ptr", "mask": "i32", "size": "i32", "space": "i32"}
     r = Routine("tw_check_padded", "i1", ctx="ptr", block="ptr", **names)
-    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     size = r.wide(r["size"])
     before = r.variable("i64", 0)
     with r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
+        address = r.element(r["addresses"], lane, "i64")
         unset = r.variable("i64", 0)
         with r.count(size) as i:
             here = r.op("add", address, i)
             known = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], here, place)
-            with r.unless(known):
-                r.give(_FALSE)
+            r.give_if(r.negation(known), 0)
             offset = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
-            column = r.at(
-                r.field(place, SHADOW.CELLS, "ptr"),
-                r.op("mul", r.field(place, SHADOW.STRIDE, "i64"), CELLS.STATE),
-            )
+            stride = r.op("mul", r.field(place, SHADOW.STRIDE, "i64"), CELLS.STATE)
+            column = r.at(r.field(place, SHADOW.CELLS, "ptr"), stride)
             state = r.wide(r.field(r.at(column, r.op("and", offset, -4)), 0, "i32"))
             bit = r.op("and", r.op("lshr", state, r.op("and", offset, 3)), 1)
             unset.put(r.op("or", unset.get(), r.op("shl", bit, i)))
-        every = r.compare("icmp eq", unset.get(), r.op("sub", r.op("shl", r.const("i64", 1), size), 1))
-        other = r.both(r.compare("icmp ne", before.get(), 0), r.compare("icmp ne", before.get(), unset.get()))
-        with r.when(r.op("or", r.op("or", every, other), r.compare("icmp eq", unset.get(), 0))):
-            r.give(_FALSE)
+        every = r.equals(unset.get(), r.op("sub", r.op("shl", 1, size), 1))
+        other = r.both(r.differs(before.get(), 0), r.differs(before.get(), unset.get()))
+        r.give_if(r.op("or", r.op("or", every, other), r.equals(unset.get(), 0)), 0)
         before.put(unset.get())
-    r.give(r.compare("icmp ne", before.get(), 0))
+    r.give(r.differs(before.get(), 0))
     return r
 
 
@@ -147,30 +143,29 @@ def _each_distinct_address(r: Routine, writes: Value) -> Iterator[tuple[Value, V
     Lanes that read one address are recorded as one access.
     """
     left = r.variable("i32", r["mask"])
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
     with r.loop() as loop:
         rest = left.get()
-        loop.leave(r.compare("icmp eq", rest, 0))
-        lane = r.set("i32", f"call i32 @llvm.cttz.i32({rest}, i1 true)")
-        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
-        alone = r.op("shl", r.const("i32", 1), lane)
+        loop.leave(r.equals(rest, 0))
+        lane = r.find_lowest(rest, True)
+        address = r.element(r["addresses"], lane, "i64")
+        alone = r.op("shl", 1, lane)
         together = r.variable("i32", alone)
         with r.unless(writes):
             every = r.field(r["addresses"], 0, "<32 x i64>", 64)
-            together.put(r.op("and", r.bits(r.compare("icmp eq", every, r.splat(address))), rest))
+            together.put(r.op("and", r.bits(r.equals(every, r.splat(address))), rest))
         those = together.get()
-        left.put(r.op("and", rest, r.op("xor", those, -1)))
-        single = r.compare("icmp eq", those, alone)
-        name = r.select(single, lane, r.const("i32", SEVERAL))
-        whole = r.compare("icmp ne", r.op("and", r["flags"], WHOLE_WARP), 0)
-        yield lane, address, r.select(whole, r.const("i32", WHOLE), name)
+        left.put(r.without(rest, those))
+        single = r.equals(those, alone)
+        name = r.select(single, lane, SEVERAL)
+        whole = r.differs(r.op("and", r["flags"], WHOLE_WARP), 0)
+        yield lane, address, r.select(whole, WHOLE, name)
 
 
 def _mark_used(word: ShadowWord, place: Value) -> None:
     """If the memory is another block's, record its use there: that block must not exit before it."""
     r = word.r
     owner = r.field(place, SHADOW.OWNER, "ptr")
-    with r.unless(r.compare("icmp eq", owner, _NULL)):
+    with r.unless(r.is_null(owner)):
         r.put(owner, BLOCK.USED, word.now)
         r.put(owner, BLOCK.USER, word.who)
         r.put(owner, BLOCK.USE, r["line"])
@@ -180,24 +175,18 @@ def _leave() -> Routine:
     """Some lanes of a warp exit. Report a block whose last lanes exit while another block may still use its memory."""
     r = Routine("tw_check_leave", "void", **WARP_PARAMETERS, lanes="i32")
     time, user = r.field(r["block"], BLOCK.USED, "i32"), r.field(r["block"], BLOCK.USER, "i32")
-    last = r.compare("icmp eq", r["lanes"], r.field(r["warp"], WARP.LIVE, "i32"))
-    some = r.both(r.compare("icmp ne", time, 0), r.compare("icmp ne", r["lanes"], 0))
-    with r.unless(r.both(some, last)):
-        r.give()
+    last = r.equals(r["lanes"], r.field(r["warp"], WARP.LIVE, "i32"))
+    some = r.both(r.differs(time, 0), r.differs(r["lanes"], 0))
+    r.give_if(r.negation(r.both(some, last)))
     merge_private_clock(r)
-    given = (r["ctx"], r["block"], r["warp"], user, time, r.op("shl", serial_of(r), LANE_BITS))
-    known = r.call("tw_check_known", "i1", *given)
+    known = call_for_warp(r, "tw_check_known", user, time, accessor(r, 0), result="i1")
     with r.when(known):  # as long as this warp was there, so was the memory
-        r.put(r["block"], BLOCK.USED, r.const("i32", 0))
+        r.put(r["block"], BLOCK.USED, 0)
         r.give()
     done = r.wide(r.op("add", r.field(r["block"], BLOCK.DONE, "i32"), 1))
-    with r.when(r.compare("icmp uge", done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
-        zero = r.const("i32", 0)
-        kind, space = r.const("i32", int(FindingKind.EARLY_EXIT)), r.const("i32", int(Space.SHARED))
-        who = r.op("shl", serial_of(r), LANE_BITS)
+    with r.when(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
         use = r.field(r["block"], BLOCK.USE, "i32")
-        found = (kind, space, zero, use, r.const("i64", 0), who, user, zero, zero)
-        r.call("tw_check_finding", "void", r["ctx"], *found)
+        record_finding(r, FindingKind.EARLY_EXIT, accessor(r, 0), 0, use, 0, user)
     return r
 
 
@@ -206,20 +195,13 @@ def _fast_read(word: ShadowWord, writes: Value) -> Value:
     r = word.r
     quick = r.variable("i1", 0)
     with r.unless(writes):
-        state = r.compare("icmp eq", r.op("and", word.get(CELLS.STATE), FLAGS | BYTES), 0)
-        past = r.compare("icmp ule", word.get(CELLS.WRITTEN), word.ordered_until)
+        state = r.equals(r.op("and", word.get(CELLS.STATE), FLAGS | BYTES), 0)
+        past = r.is_at_most(word.get(CELLS.WRITTEN), word.ordered_until)
         plain = r.both(state, past, r.negation(word.remote))
         reader, earlier = word.get(CELLS.READER), word.get(CELLS.EARLIER_READER)
-        first = r.op(
-            "or",
-            r.compare("icmp ule", word.get(CELLS.READ), word.ordered_until),
-            r.compare("icmp eq", reader, word.who),
-        )
-        second = r.op(
-            "or",
-            r.compare("icmp ule", word.get(CELLS.EARLIER), word.ordered_until),
-            r.compare("icmp eq", earlier, word.who),
-        )
+        first = r.op("or", r.is_at_most(word.get(CELLS.READ), word.ordered_until), r.equals(reader, word.who))
+        over = r.is_at_most(word.get(CELLS.EARLIER), word.ordered_until)
+        second = r.either(over, r.equals(earlier, word.who))
         others = r.negation(word.is_own_warp(reader))
         full = r.both(others, r.negation(second), r.negation(word.is_own_warp(earlier)))
         with r.when(r.both(plain, first)):
@@ -246,9 +228,9 @@ def _compare_stored(
     writer = word.get(CELLS.WRITER)
     other = r.op("and", writer, _LANE_MASK)
     beside = r.both(
-        r.compare("icmp eq", word.get(CELLS.WRITTEN), word.now),
+        r.equals(word.get(CELLS.WRITTEN), word.now),
         word.is_own_warp(writer),
-        r.compare("icmp eq", r.op("lshr", word.get(CELLS.WRITE), LINE_BITS), r["line"]),
+        r.equals(r.op("lshr", word.get(CELLS.WRITE), LINE_BITS), r["line"]),
     )
     theirs = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(r.op("and", other, 31)), element)))
     old = r.select(beside, theirs, r.at(r.field(place, SHADOW.MEMORY, "ptr"), word.offset))
@@ -258,7 +240,7 @@ def _compare_stored(
 def _equal(r: Routine, mine: Value, old: Value, size: Value, same: MutableValue) -> None:
     same.put(1)
     with r.count(size) as i:
-        equal = r.compare("icmp eq", r.field(r.at(mine, i), 0, "i8"), r.field(r.at(old, i), 0, "i8"))
+        equal = r.equals(r.field(r.at(mine, i), 0, "i8"), r.field(r.at(old, i), 0, "i8"))
         same.put(r.both(same.get(), equal))
 
 
@@ -266,12 +248,12 @@ def _check_stretch() -> Routine:
     """Check and record one lane's access to a stretch of memory; ``values`` are what a store writes, or null."""
     names = {"lane": "i32", "address": "i64", "bytes": "i64", "space": "i32", "action": "i32"}
     r = Routine("tw_check_touch", "void", **WARP_PARAMETERS, **names, flags="i32", line="i32", values="ptr")
-    place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
+    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     r.fill(place, 0, SHADOW.SIZE)
     word = ShadowWord(r)
-    writes = r.compare("icmp ne", r["action"], int(Action.LOAD))
-    stores = r.compare("icmp eq", r["action"], int(Action.STORE))
-    valued = r.compare("icmp ne", r["values"], _NULL)
+    writes = r.differs(r["action"], Action.LOAD)
+    stores = r.equals(r["action"], Action.STORE)
+    valued = r.differs(r["values"], NULL)
     same = r.variable("i1", 0)
     with _each_shadow_word(r, place, r["address"], r["bytes"]) as (_, here, size, bytes_):
         word.select_cell(place, here, r.op("or", word.high, r["lane"]), bytes_)
@@ -281,7 +263,7 @@ def _check_stretch() -> Routine:
             old = r.at(r.field(place, SHADOW.MEMORY, "ptr"), word.offset)
             _equal(r, r.at(r["values"], r.op("sub", here, r["address"])), old, size, same)
         check_and_record(word, writes, stores, same)
-        proxy = r.compare("icmp ne", r.op("and", r["flags"], PROXY), 0)
+        proxy = r.differs(r.op("and", r["flags"], PROXY), 0)
         with r.when(r.both(proxy, r.negation(writes))):
             _check_proxy_fence(word)
     return r
@@ -291,14 +273,14 @@ def _check_proxy_fence(word: ShadowWord) -> None:
     """Report a read by the asynchronous proxy of a thread's write with no proxy fence of either warp between."""
     r = word.r
     time, who, info = (word.get(column) for column in (CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
-    thread = r.compare("icmp eq", r.op("and", info, PROXY), 0)
-    with r.when(r.both(thread, r.compare("icmp ugt", time, word.born))):
-        warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+    thread = r.equals(r.op("and", info, PROXY), 0)
+    with r.when(r.both(thread, r.is_above(time, word.born))):
+        warps = warps_of_cluster(r)
         serial, fenced = r.wide(r.op("lshr", who, LANE_BITS)), r.field(clocks_of(r), CLOCKS.FENCED, "ptr")
-        theirs = r.field(r.item(fenced, r.op("urem", serial, warps), 4), 0, "i32")
-        own = r.field(r.item(fenced, index_of(r), 4), 0, "i32")
+        theirs = r.element(fenced, r.op("urem", serial, warps), "i32")
+        own = r.element(fenced, index_of(r), "i32")
         # NOTE: of other clusters' fences nothing is known here.
-        near = r.compare("icmp eq", r.op("udiv", serial, warps), r.op("udiv", r.wide(word.serial), warps))
-        since = r.compare("icmp ugt", time, r.intrinsic("llvm.umax", theirs, own))
+        near = r.equals(r.op("udiv", serial, warps), r.op("udiv", r.wide(word.serial), warps))
+        since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
         with r.when(r.both(near, since)):
             word.report(FindingKind.UNFENCED, who, info)

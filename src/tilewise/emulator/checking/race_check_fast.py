@@ -17,21 +17,14 @@ from tilewise.emulator.check_layout import (
     SHADOW,
     UNSET,
 )
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    check_state,
-    clocks_of,
-    index_of,
-    now_of,
-    serial_of,
-)
+from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, check_state, now_of, slot_of_warp
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import serial_of
 
 __all__ = ["ROW", "routines"]
 
-_TRUE, _FALSE = Value("i1", "true"), Value("i1", "false")
 _WARP_SHIFT = LANE_BITS
 _LANE_MASK = (1 << LANE_BITS) - 1
 ROW = 384  # bytes of a table for 32 words: which word, counted from the first; which lane; which bytes
@@ -42,14 +35,7 @@ def routines() -> list[Routine]:
     return [_few(), _row()]
 
 
-_PARAMETERS = {
-    "address": "i64",
-    "table": "ptr",
-    "words": "i64",
-    "space": "i32",
-    "writes": "i32",
-    "line": "i32",
-}
+_ACCESS = {"address": "i64", "table": "ptr", "words": "i64", "space": "i32", "writes": "i32", "line": "i32"}
 
 
 class _FastAccess:
@@ -57,45 +43,41 @@ class _FastAccess:
 
     def __init__(self, r: Routine) -> None:
         self.r = r
-        place = Value("ptr", r.alloca(f"[{SHADOW.SIZE} x i8]", 8))
-        shared = r.compare("icmp eq", r["space"], int(Space.SHARED))
-        odd = r.compare("icmp ne", r.op("and", r["address"], 3), 0)
-        with r.when(odd):
-            r.give(_FALSE)
+        place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
+        shared = r.equals(r["space"], Space.SHARED)
+        odd = r.differs(r.op("and", r["address"], 3), 0)
+        r.give_if(odd, 0)
         state = check_state(r)
         self.cells = r.variable("ptr", r.field(r["block"], BLOCK.CELLS, "ptr"))
         self.stride = r.variable("i64", r.field(state, CHECK.STRIDE, "i64"))
         self.offset = r.variable("i64", r["address"])
         limit = r.variable("i64", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
-        at = r.item(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), 4)
-        past = r.variable("i32", r.field(at, 0, "i32"))
+        past = r.variable("i32", r.field(slot_of_warp(r, CLOCKS.LEAST), 0, "i32"))
         with r.unless(shared):
             found = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], r["address"], place)
-            remote = r.compare("icmp ne", r.field(place, SHADOW.OWNER, "ptr"), Value("ptr", "null"))
-            with r.when(r.op("or", r.negation(found), remote)):
-                r.give(_FALSE)
+            local = r.is_null(r.field(place, SHADOW.OWNER, "ptr"))
+            r.give_if(r.negation(r.both(found, local)), 0)
             self.cells.put(r.field(place, SHADOW.CELLS, "ptr"))
             self.stride.put(r.field(place, SHADOW.STRIDE, "i64"))
             self.offset.put(r.op("sub", r["address"], r.field(place, SHADOW.FIRST, "i64")))
             limit.put(r.field(place, SHADOW.BYTES, "i64"))
-            alone = r.compare("icmp ne", r.field(state, CHECK.ALONE, "i64"), 0)
-            inside = r.compare("icmp ne", r.field(place, SHADOW.BEGAN, "i64"), 0)
-            past.put(r.select(r.op("or", alone, inside), past.get(), r.const("i32", 0)))
+            alone = r.differs(r.field(state, CHECK.ALONE, "i64"), 0)
+            inside = r.differs(r.field(place, SHADOW.BEGAN, "i64"), 0)
+            past.put(r.select(r.op("or", alone, inside), past.get(), 0))
         far = r.op("mul", r["span"], 4)
-        room = r.compare("icmp ule", far, limit.get())
-        fits = r.compare("icmp ule", self.offset.get(), r.op("sub", limit.get(), far))
-        with r.unless(r.both(room, fits)):
-            r.give(_FALSE)
+        room = r.is_at_most(far, limit.get())
+        fits = r.is_at_most(self.offset.get(), r.op("sub", limit.get(), far))
+        r.give_if(r.negation(r.both(room, fits)), 0)
         self.ordered_until, self.now = past.get(), now_of(r)
         self.high = r.op("shl", serial_of(r), _WARP_SHIFT)
         self.line = r.op("shl", r["line"], LINE_BITS)
         self.first = r.at(self.cells.get(), self.offset.get())
-        self.writes = r.compare("icmp ne", r["writes"], 0)
+        self.writes = r.differs(r["writes"], 0)
 
 
 def _row() -> Routine:
     """Check and record an access to adjacent words, a multiple of 32 of them; false if it needs the full check."""
-    r = Routine("tw_check_row", "i1", **WARP_PARAMETERS, **_PARAMETERS, span="i64")
+    r = Routine("tw_check_row", "i1", **WARP_PARAMETERS, **_ACCESS, span="i64")
     access = _FastAccess(r)
     past, now = r.splat(access.ordered_until), r.splat(access.now)
     with r.count(r["words"], 0, 32) as start:
@@ -109,7 +91,7 @@ def _row() -> Routine:
             row.store()
         with r.otherwise():
             row.load()
-    r.give(_TRUE)
+    r.give(1)
     return r
 
 
@@ -119,66 +101,58 @@ class _WordRow:
     def __init__(
         self, r: Routine, columns: list[Value], who: Value, info: Value, past: Value, now: Value
     ) -> None:
-        self.r, self.columns, self.who, self.info, self.ordered_until, self.now = (
-            r,
-            columns,
-            who,
-            info,
-            past,
-            now,
-        )
+        self.r, self.columns, self.who, self.info = r, columns, who, info
+        self.ordered_until, self.now = past, now
 
     def get(self, column: int) -> Value:
         return self.r.field(self.columns[column], 0, _VECTOR, 4)
 
     def put(self, column: int, value: Value) -> None:
-        self.r.put(self.columns[column], 0, value, 4)
+        self.r.put(self.columns[column], 0, value)
 
     def is_late(self, time: int, who: int) -> Value:
         """Which words' recorded accesses are another lane's and not known to be ordered before."""
         r = self.r
-        later = r.compare("icmp ugt", self.get(time), self.ordered_until)
-        return r.op("and", later, r.compare("icmp ne", self.get(who), self.who))
+        later = r.is_above(self.get(time), self.ordered_until)
+        return r.op("and", later, r.differs(self.get(who), self.who))
 
     def has_any(self, lanes: Value) -> Value:
-        return self.r.compare("icmp ne", self.r.bits(lanes), 0)
+        return self.r.differs(self.r.bits(lanes), 0)
 
     def leave_fast_path(self, lanes: Value) -> None:
         with self.r.when(self.has_any(lanes)):
-            self.r.give(_FALSE)
+            self.r.give(0)
 
     def load(self) -> None:
         r = self.r
-        state = r.op("and", self.get(CELLS.STATE), r.const(_VECTOR, FLAGS | UNSET))
-        wrong = r.op(
-            "or", self.is_late(CELLS.WRITTEN, CELLS.WRITER), r.compare("icmp ne", state, r.const(_VECTOR, 0))
-        )
+        state = r.op("and", self.get(CELLS.STATE), FLAGS | UNSET)
+        wrong = r.op("or", self.is_late(CELLS.WRITTEN, CELLS.WRITER), r.differs(state, 0))
         self.leave_fast_path(wrong)
         reader, earlier = self.get(CELLS.READER), self.get(CELLS.EARLIER_READER)
         shift = r.const(_VECTOR, _WARP_SHIFT)
         warp = r.op("lshr", self.who, shift)
-        is_late = r.compare("icmp ugt", self.get(CELLS.READ), self.ordered_until)
-        own = r.compare("icmp eq", r.op("lshr", reader, shift), warp)
-        first = r.op("or", r.op("xor", is_late, r.const("<32 x i1>", 1)), own)  # goes to the first place
+        is_late = r.is_above(self.get(CELLS.READ), self.ordered_until)
+        own = r.equals(r.op("lshr", reader, shift), warp)
+        first = r.op("or", r.op("xor", is_late, 1), own)  # goes to the first place
         again = r.op("and", is_late, own)
         self.leave_fast_path(r.op("and", again, self.are_two_lanes(reader)))
         with r.when(self.has_any(first)):
-            several = r.op("or", r.op("shl", warp, shift), r.const(_VECTOR, SEVERAL))
-            who = r.select(r.op("and", again, r.compare("icmp ne", reader, self.who)), several, self.who)
+            several = r.op("or", r.op("shl", warp, shift), SEVERAL)
+            who = r.select(r.op("and", again, r.differs(reader, self.who)), several, self.who)
             self.select(first, (CELLS.READ, CELLS.READER, CELLS.READING), who)
-        second = r.compare("icmp ule", self.get(CELLS.EARLIER), self.ordered_until)
-        second = r.op("or", second, r.compare("icmp eq", r.op("lshr", earlier, shift), warp))
-        second = r.op("and", second, r.op("xor", first, r.const("<32 x i1>", 1)))
+        second = r.is_at_most(self.get(CELLS.EARLIER), self.ordered_until)
+        second = r.op("or", second, r.equals(r.op("lshr", earlier, shift), warp))
+        second = r.op("and", second, r.op("xor", first, 1))
         with r.when(self.has_any(second)):
             self.select(second, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
 
     def are_two_lanes(self, reader: Value) -> Value:
         """Of two readers of one warp: whether they are two single lanes, which the full check has to record."""
         r = self.r
-        alone = [r.op("and", who, r.const(who, _LANE_MASK)) for who in (reader, self.who)]
-        together = [r.compare("icmp eq", lane, r.const(lane, SEVERAL)) for lane in alone]
-        other = r.compare("icmp ne", reader, self.who)
-        return r.op("and", other, r.op("xor", r.op("or", *together), r.const(other, 1)))
+        alone = [r.op("and", who, _LANE_MASK) for who in (reader, self.who)]
+        together = [r.equals(lane, SEVERAL) for lane in alone]
+        other = r.differs(reader, self.who)
+        return r.op("and", other, r.op("xor", r.op("or", *together), 1))
 
     def select(self, lanes: Value, columns: tuple[int, int, int], who: Value | None = None) -> None:
         for column, value in zip(columns, (self.now, who or self.who, self.info), strict=True):
@@ -186,8 +160,8 @@ class _WordRow:
 
     def store(self) -> None:
         r = self.r
-        state = r.op("and", self.get(CELLS.STATE), r.const(_VECTOR, FLAGS))
-        wrong = r.compare("icmp ne", state, r.const(_VECTOR, 0))
+        state = r.op("and", self.get(CELLS.STATE), FLAGS)
+        wrong = r.differs(state, 0)
         for time, who in (
             (CELLS.WRITTEN, CELLS.WRITER),
             (CELLS.READ, CELLS.READER),
@@ -195,29 +169,32 @@ class _WordRow:
         ):
             wrong = r.op("or", wrong, self.is_late(time, who))
         self.leave_fast_path(wrong)
-        self.put(CELLS.WRITTEN, self.now)
-        self.put(CELLS.WRITER, self.who)
-        self.put(CELLS.WRITE, self.info)
-        self.put(CELLS.STATE, r.const(_VECTOR, 0))
+        self.put_all((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
+        self.put(CELLS.STATE, r.const(self.who, 0))
+
+    def put_all(self, columns: tuple[int, int, int], who: Value | None = None) -> None:
+        """Record the access in these columns."""
+        for column, value in zip(columns, (self.now, who or self.who, self.info), strict=True):
+            self.put(column, value)
 
 
 def _few() -> Routine:
     """Check and record an access to words that are not all adjacent; false if it needs the full check."""
-    r = Routine("tw_check_few", "i1", **WARP_PARAMETERS, **_PARAMETERS, span="i64")
+    r = Routine("tw_check_few", "i1", **WARP_PARAMETERS, **_ACCESS, span="i64")
     access = _FastAccess(r)
     with r.count(r["words"]) as i:
         number = r.op("and", i, 31)
         table = r.at(r.item(r["table"], r.op("lshr", i, 5), ROW), r.op("mul", number, 4))
-        first = r.item(access.first, r.field(table, 0, "i32", 4), 4)
+        first = r.item(access.first, r.field(table, 0, "i32"), 4)
         columns = [r.at(first, r.op("mul", access.stride.get(), j)) for j in range(CELLS.COLUMNS)]
-        who = r.op("or", access.high, r.field(table, 128, "i32", 4))
-        info = r.op("or", access.line, r.field(table, 256, "i32", 4))
+        who = r.op("or", access.high, r.field(table, 128, "i32"))
+        info = r.op("or", access.line, r.field(table, 256, "i32"))
         one = _OneWord(r, columns, who, info, access.ordered_until, access.now)
         with r.when(access.writes):
             one.store()
         with r.otherwise():
             one.load()
-    r.give(_TRUE)
+    r.give(1)
     return r
 
 
@@ -225,7 +202,7 @@ class _OneWord(_WordRow):
     """The shadow cell of one word, as scalars."""
 
     def get(self, column: int) -> Value:
-        return self.r.field(self.columns[column], 0, "i32", 4)
+        return self.r.field(self.columns[column], 0, "i32")
 
     def has_any(self, lanes: Value) -> Value:
         return lanes
@@ -233,37 +210,19 @@ class _OneWord(_WordRow):
     def load(self) -> None:
         r = self.r
         state = r.op("and", self.get(CELLS.STATE), FLAGS | UNSET)
-        wrong = r.op("or", self.is_late(CELLS.WRITTEN, CELLS.WRITER), r.compare("icmp ne", state, 0))
+        wrong = r.op("or", self.is_late(CELLS.WRITTEN, CELLS.WRITER), r.differs(state, 0))
         self.leave_fast_path(wrong)
         reader, warp = self.get(CELLS.READER), r.op("lshr", self.who, _WARP_SHIFT)
-        is_late = r.compare("icmp ugt", self.get(CELLS.READ), self.ordered_until)
-        own = r.compare("icmp eq", r.op("lshr", reader, _WARP_SHIFT), warp)
+        is_late = r.is_above(self.get(CELLS.READ), self.ordered_until)
+        own = r.equals(r.op("lshr", reader, _WARP_SHIFT), warp)
         again = r.both(is_late, own)
         self.leave_fast_path(r.both(again, self.are_two_lanes(reader)))
         with r.when(r.op("or", r.negation(is_late), own)):
             several = r.op("or", r.op("shl", warp, _WARP_SHIFT), SEVERAL)
-            who = r.select(r.both(again, r.compare("icmp ne", reader, self.who)), several, self.who)
-            self._all((CELLS.READ, CELLS.READER, CELLS.READING), who)
+            who = r.select(r.both(again, r.differs(reader, self.who)), several, self.who)
+            self.put_all((CELLS.READ, CELLS.READER, CELLS.READING), who)
         with r.otherwise():
             earlier = r.op("lshr", self.get(CELLS.EARLIER_READER), _WARP_SHIFT)
-            free = r.compare("icmp ule", self.get(CELLS.EARLIER), self.ordered_until)
-            with r.when(r.op("or", free, r.compare("icmp eq", earlier, warp))):
-                self._all((CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
-
-    def _all(self, columns: tuple[int, int, int], who: Value | None = None) -> None:
-        for column, value in zip(columns, (self.now, who or self.who, self.info), strict=True):
-            self.put(column, value)
-
-    def store(self) -> None:
-        r = self.r
-        state = r.op("and", self.get(CELLS.STATE), FLAGS)
-        wrong = r.compare("icmp ne", state, 0)
-        for time, who in (
-            (CELLS.WRITTEN, CELLS.WRITER),
-            (CELLS.READ, CELLS.READER),
-            (CELLS.EARLIER, CELLS.EARLIER_READER),
-        ):
-            wrong = r.op("or", wrong, self.is_late(time, who))
-        self.leave_fast_path(wrong)
-        self._all((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
-        self.put(CELLS.STATE, r.const("i32", 0))
+            free = r.is_at_most(self.get(CELLS.EARLIER), self.ordered_until)
+            with r.when(r.op("or", free, r.equals(earlier, warp))):
+                self.put_all((CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))

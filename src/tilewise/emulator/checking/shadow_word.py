@@ -31,6 +31,7 @@ from tilewise.emulator.check_layout import (
     FindingKind,
 )
 from tilewise.emulator.checking.vector_clocks import (
+    call_for_warp,
     check_state,
     clock_base,
     clocks_of,
@@ -39,15 +40,14 @@ from tilewise.emulator.checking.vector_clocks import (
     index_of,
     now_of,
     own_clock,
-    serial_of,
 )
 from tilewise.emulator.layout import LAUNCH
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import MutableValue, Routine
+from tilewise.emulator.llvm.routine import NULL, MutableValue, Routine
+from tilewise.emulator.support.checked import record_finding, serial_of
 
 __all__ = ["ShadowWord", "check_and_record", "store_access"]
 
-_NULL = Value("ptr", "null")
 _LANE_MASK = (1 << LANE_BITS) - 1
 _UNKNOWN = 2
 _TIME_COLUMNS = (CELLS.WRITTEN, CELLS.READ, CELLS.EARLIER, CELLS.PLAIN)
@@ -66,20 +66,18 @@ class ShadowWord:
         self.now, self.serial = now_of(r), serial_of(r)
         self.clock, self.base = own_clock(r), clock_base(r)
         self.width = r.field(check_state(r), CHECK.WIDTH, "i64")
-        self.blind = r.compare("icmp ne", r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0)
+        self.blind = r.differs(r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0)
         self.high = r.op("shl", self.serial, LANE_BITS)
         self.line = r.op("shl", r["line"], LINE_BITS)
         # The lane that this clock covers further than its warp; whether a lane of this warp has a private clock.
-        self.further, self.private = (
-            r.op("lshr", covered_lane(r, self.clock), LANE_BITS),
-            has_private_clock(r),
-        )
+        self.further = r.op("lshr", covered_lane(r, self.clock), LANE_BITS)
+        self.private = has_private_clock(r)
         self.proven = {column: (r.variable("i32", -1), r.variable("i32", 0)) for column in _TIME_COLUMNS}
         self.unset_ignored = r.variable("i32", _UNKNOWN)
         self.flags = r.op("and", r["flags"], (1 << LINE_BITS) - 1)
-        self.warps = r.cast("trunc", r.field(r["ctx"], LAUNCH.WARPS, "i64"), "i32")
-        self.alone = r.compare("icmp ne", r.field(check_state(r), CHECK.ALONE, "i64"), 0)
-        self.least = r.field(r.item(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), 4), 0, "i32")
+        self.warps = r.narrow(r.field(r["ctx"], LAUNCH.WARPS, "i64"))
+        self.alone = r.differs(r.field(check_state(r), CHECK.ALONE, "i64"), 0)
+        self.least = r.element(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), "i32")
 
     def begin_lane(self) -> None:
         """Start on another lane: drop what was proven by the private clock of the one before."""
@@ -91,10 +89,10 @@ class ShadowWord:
         """Load from a ``SHADOW`` the cell of an address that it covers."""
         r = self.r
         self.who, self.bytes, self.address = who, bytes_, address
-        self.born = r.cast("trunc", r.field(place, SHADOW.BEGAN, "i64"), "i32")
-        self.remote = r.compare("icmp ne", r.field(place, SHADOW.OWNER, "ptr"), _NULL)
-        self.inside = r.compare("icmp ne", self.born, 0)  # of shared memory
-        self.ordered_until = r.select(r.op("or", self.inside, self.alone), self.least, r.const("i32", 0))
+        self.born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
+        self.remote = r.differs(r.field(place, SHADOW.OWNER, "ptr"), NULL)
+        self.inside = r.differs(self.born, 0)  # of shared memory
+        self.ordered_until = r.select(r.op("or", self.inside, self.alone), self.least, 0)
         self.offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
         row = r.op("mul", r.op("lshr", self.offset, 2), 4)
         cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
@@ -103,36 +101,36 @@ class ShadowWord:
 
     def is_strong(self, info: Value) -> Value:
         """Whether an access is atomic or synchronises."""
-        return self.r.compare("icmp ne", self.r.op("and", info, STRONG), 0)
+        return self.r.differs(self.r.op("and", info, STRONG), 0)
 
     def get(self, column: int) -> Value:
-        return self.r.field(self.cell[column], 0, "i32", 4)
+        return self.r.field(self.cell[column], 0, "i32")
 
     def put(self, column: int, value: Value) -> None:
-        self.r.put(self.cell[column], 0, value, 4)
+        self.r.put(self.cell[column], 0, value)
 
     def is_own_warp(self, other: Value) -> Value:
         """Whether an access was made by this warp."""
-        return self.r.compare("icmp eq", self.r.op("lshr", other, LANE_BITS), self.serial)
+        return self.r.equals(self.r.op("lshr", other, LANE_BITS), self.serial)
 
     def is_unordered(self, other: Value, time: Value, column: int) -> Value:
         """Whether the access of ``other`` at a time, read from ``column``, is not ordered before this one."""
         r = self.r
         entry = r.op("sub", r.wide(r.op("lshr", other, LANE_BITS)), self.base)
-        inside = r.compare("icmp ult", entry, self.width)
-        known = r.field(r.item(self.clock, r.select(inside, entry, r.const("i64", 0)), 4), 0, "i32", 4)
-        before = r.select(inside, r.compare("icmp uge", known, time), self.blind)
-        own_bytes = r.compare("icmp eq", r.op("and", other, _LANE_MASK), MIXED)
+        inside = r.is_below(entry, self.width)
+        known = r.element(self.clock, r.select(inside, entry, 0), "i32")
+        before = r.select(inside, r.is_at_least(known, time), self.blind)
+        own_bytes = r.equals(r.op("and", other, _LANE_MASK), MIXED)
         late = r.variable("i1", r.negation(r.op("or", before, r.both(own_bytes, self.is_own_warp(other)))))
-        further = r.compare("icmp eq", self.further, r.op("lshr", other, LANE_BITS))
+        further = r.equals(self.further, r.op("lshr", other, LANE_BITS))
         with r.when(late.get()):
             # Neighbouring words were mostly accessed by the same lanes, at the same time.
             who, till = self.proven[column]
-            again = r.both(r.compare("icmp eq", who.get(), other), r.compare("icmp uge", till.get(), time))
+            again = r.both(r.equals(who.get(), other), r.is_at_least(till.get(), time))
             late.put(r.negation(again))
         with r.when(r.both(late.get(), r.op("or", further, self.private))):
-            given = (r["ctx"], r["block"], r["warp"], other, time, self.who)
-            with r.when(r.call("tw_check_known", "i1", *given)):
+            known = call_for_warp(r, "tw_check_known", other, time, self.who, result="i1")
+            with r.when(known):
                 late.put(0)
                 who.put(other)
                 till.put(time)
@@ -144,41 +142,38 @@ class ShadowWord:
         Lanes that wait for a copy's mbarrier need not synchronise; a read that all lanes make as one is over for all.
         """
         r = self.r
-        copy = r.compare("icmp ne", r.op("and", info, PROXY), 0)
+        copy = r.differs(r.op("and", info, PROXY), 0)
         if not reads:  # groups of stores to global memory are waited for by the lane that issued them alone
             copy = r.both(copy, self.inside)
         else:
-            copy = r.op("or", copy, r.compare("icmp eq", r.op("and", other, _LANE_MASK), WHOLE))
+            copy = r.op("or", copy, r.equals(r.op("and", other, _LANE_MASK), WHOLE))
         return r.both(copy, self.is_own_warp(other))
 
     def is_write_in_flight(self, write: Value) -> Value:
         """Whether these bytes are those that a copy in flight writes: one to global memory may write part of a word."""
         r = self.r
-        meets = r.compare("icmp ne", r.op("and", r.op("and", write, self.bytes), BYTES), 0)
-        return r.op("or", self.inside, r.both(meets, r.compare("icmp ne", r.op("and", write, PROXY), 0)))
+        meets = r.differs(r.op("and", r.op("and", write, self.bytes), BYTES), 0)
+        return r.op("or", self.inside, r.both(meets, r.differs(r.op("and", write, PROXY), 0)))
 
     def are_atomic(self, before: Value, other: Value) -> Value:
         """Whether both accesses are atomic, of scopes that include each other: then they do not race."""
         r = self.r
         first, second = (r.op("and", info, STRONG | DOUBTFUL) for info in (before, self.info))
         most = r.op("or", first, second)  # of both atomic, or one atomic and one doubtful
-        strong = r.op(
-            "or",
-            r.compare("icmp ne", r.op("and", r.op("and", first, second), STRONG), 0),
-            r.compare("icmp eq", most, STRONG | DOUBTFUL),
-        )
-        narrow = r.compare("icmp ne", r.op("and", r.op("or", before, self.info), BLOCK_SCOPED), 0)
+        both = r.differs(r.op("and", r.op("and", first, second), STRONG), 0)
+        strong = r.either(both, r.equals(most, STRONG | DOUBTFUL))
+        narrow = r.differs(r.op("and", r.op("or", before, self.info), BLOCK_SCOPED), 0)
         block = r.op("udiv", self.serial, self.warps)
         theirs = r.op("udiv", r.op("lshr", other, LANE_BITS), self.warps)
-        return r.both(strong, r.negation(r.both(narrow, r.compare("icmp ne", block, theirs))))
+        return r.both(strong, r.negation(r.both(narrow, r.differs(block, theirs))))
 
     def find_conflict(self, columns: tuple[int, int, int], reads: bool) -> tuple[Value, Value, Value, Value]:
         """Compare with the earlier access in these columns: whether it overlaps and is not ordered before this one; its
         time, who made it, and its bytes, flags and line."""
         r = self.r
         time, who, info = (self.get(column) for column in columns)
-        meet = r.compare("icmp ne", r.op("and", r.op("and", info, self.bytes), BYTES), 0)
-        late, other = (r.compare("icmp ugt", time, self.born), r.compare("icmp ne", who, self.who))
+        meet = r.differs(r.op("and", r.op("and", info, self.bytes), BYTES), 0)
+        late, other = (r.is_above(time, self.born), r.differs(who, self.who))
         found = r.variable("i1", 0)
         with r.when(r.both(meet, late, other)):
             agreed = r.op("or", self.are_atomic(info, who), self.is_awaited(info, who, reads))
@@ -188,20 +183,17 @@ class ShadowWord:
 
     def report(self, kind: FindingKind | Value, other: Value, info: Value) -> None:
         r = self.r
-        number = r.const("i32", int(kind)) if isinstance(kind, FindingKind) else kind
-        other_line = r.op("lshr", info, LINE_BITS)
+        before = r.op("lshr", info, LINE_BITS)
         flags = r.op("or", self.flags, r.op("shl", r.op("and", info, (1 << LINE_BITS) - 1), 8))
-        given = (number, r["space"], r["line"], other_line, self.address, self.who, other, self.bytes, flags)
-        r.call("tw_check_finding", "void", r["ctx"], *given)
+        found = (r["line"], before, self.address, other, self.bytes, flags, r["space"])
+        record_finding(r, kind, self.who, *found)
 
 
 def check_and_record(word: ShadowWord, writes: Value, stores: Value, same: MutableValue) -> None:
     """Report the races of one access, and record it. ``same`` holds whether a store leaves the value as it was."""
     r = word.r
     found, time, who, info = word.find_conflict((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE), False)
-    kind = r.select(
-        writes, r.const("i32", FindingKind.WRITE_AFTER_WRITE), r.const("i32", FindingKind.READ_AFTER_WRITE)
-    )
+    kind = r.select(writes, FindingKind.WRITE_AFTER_WRITE, FindingKind.READ_AFTER_WRITE)
     with r.when(found):
         with r.unless(r.both(stores, same.get())):
             word.report(kind, who, info)
@@ -228,8 +220,8 @@ def check_and_record(word: ShadowWord, writes: Value, stores: Value, same: Mutab
 def _stores_one_constant(word: ShadowWord, info: Value) -> Value:
     """Whether both writes are one line's, of a constant: such a race with itself changes nothing."""
     r = word.r
-    constant = r.compare("icmp ne", r.op("and", r["flags"], CONSTANT), 0)
-    return r.both(constant, r.compare("icmp eq", r.op("lshr", info, LINE_BITS), r["line"]))
+    constant = r.differs(r.op("and", r["flags"], CONSTANT), 0)
+    return r.both(constant, r.equals(r.op("lshr", info, LINE_BITS), r["line"]))
 
 
 def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
@@ -237,31 +229,24 @@ def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
     r = word.r
     state = word.get(CELLS.STATE)
     odd = r.op("and", state, r.op("or", word.bytes, ARRIVING | MANY_LEAVING))
-    with r.unless(r.compare("icmp eq", odd, 0)):
+    with r.when(r.differs(odd, 0)):
         missing = r.op("and", state, word.bytes)
-        with r.unless(stores), r.unless(r.compare("icmp eq", missing, 0)):
-            if (
-                word.ignores_unset
-            ):  # computed once per access: bytes count as written once they have been read
-                with r.when(r.compare("icmp eq", word.unset_ignored.get(), _UNKNOWN)):
+        with r.unless(stores), r.when(r.differs(missing, 0)):
+            # Found out once per access: bytes count as written once they have been read.
+            if word.ignores_unset:
+                with r.when(r.equals(word.unset_ignored.get(), _UNKNOWN)):
                     word.unset_ignored.put(r.cast("zext", word.ignores_unset(r), "i32"))
-            with r.unless(r.compare("icmp eq", word.unset_ignored.get(), 1)):
+            with r.when(r.differs(word.unset_ignored.get(), 1)):
                 word.report(FindingKind.UNSET, word.who, r.const("i32", 0))
         writer, write = word.get(CELLS.WRITER), word.get(CELLS.WRITE)
-        arriving = r.both(
-            r.compare("icmp ne", r.op("and", state, ARRIVING), 0), word.is_write_in_flight(write)
-        )
+        arriving = r.both(r.differs(r.op("and", state, ARRIVING), 0), word.is_write_in_flight(write))
         with r.when(arriving), r.unless(word.are_atomic(write, writer)):
-            kind = r.select(
-                writes,
-                r.const("i32", FindingKind.WRITE_IN_FLIGHT),
-                r.const("i32", FindingKind.READ_IN_FLIGHT),
-            )
+            kind = r.select(writes, FindingKind.WRITE_IN_FLIGHT, FindingKind.READ_IN_FLIGHT)
             word.report(kind, writer, write)
-        with r.when(writes), r.unless(r.compare("icmp eq", r.op("and", state, MANY_LEAVING), 0)):
+        with r.when(writes), r.when(r.differs(r.op("and", state, MANY_LEAVING), 0)):
             word.report(FindingKind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
-    foreign = r.select(word.remote, r.const("i32", FOREIGN), r.const("i32", 0))
-    rest = r.op("or", r.op("and", state, r.op("xor", word.bytes, -1)), foreign)
+    foreign = r.select(word.remote, FOREIGN, 0)
+    rest = r.op("or", r.without(state, word.bytes), foreign)
     word.put(CELLS.STATE, rest)
 
 
@@ -270,10 +255,10 @@ def _record(word: ShadowWord, writes: Value, time: Value, who: Value, info: Valu
     with r.when(writes):
         # Bytes of one word that lanes of one instruction write are one record.
         together = r.both(
-            r.compare("icmp eq", time, word.now),
+            r.equals(time, word.now),
             word.is_own_warp(who),
-            r.compare("icmp eq", r.op("lshr", info, LINE_BITS), r["line"]),
-            r.compare("icmp eq", r.op("and", r.op("and", info, word.bytes), BYTES), 0),
+            r.equals(r.op("lshr", info, LINE_BITS), r["line"]),
+            r.equals(r.op("and", r.op("and", info, word.bytes), BYTES), 0),
         )
         with r.when(r.both(word.is_strong(word.flags), r.negation(word.is_strong(info)))):
             # Later atomic accesses do not race with this write, but may with the plain one before it.
@@ -293,13 +278,11 @@ def _record_read(word: ShadowWord) -> None:
     """Record a read. Of reads that are not ordered, those of two warps are kept."""
     r = word.r
     time, who, info = (word.get(column) for column in (CELLS.READ, CELLS.READER, CELLS.READING))
-    stale = r.op(
-        "or", r.compare("icmp ule", time, word.born), r.negation(word.is_unordered(who, time, CELLS.READ))
-    )
+    stale = r.op("or", r.is_at_most(time, word.born), r.negation(word.is_unordered(who, time, CELLS.READ)))
     own = word.is_own_warp(who)
-    with r.when(r.both(own, r.negation(stale), r.compare("icmp ne", who, word.who))):
-        alike = r.compare("icmp eq", r.op("and", r.op("xor", info, word.info), BYTES), 0)
-        both = r.op("or", word.high, r.select(alike, r.const("i32", SEVERAL), r.const("i32", MIXED)))
+    with r.when(r.both(own, r.negation(stale), r.differs(who, word.who))):
+        alike = r.equals(r.op("and", r.op("xor", info, word.info), BYTES), 0)
+        both = r.op("or", word.high, r.select(alike, SEVERAL, MIXED))
         word.put(CELLS.READER, both)
         word.put(CELLS.READING, r.op("or", word.info, r.op("and", info, BYTES)))
         word.put(CELLS.READ, word.now)
@@ -308,12 +291,9 @@ def _record_read(word: ShadowWord) -> None:
             store_access(word, (CELLS.READ, CELLS.READER, CELLS.READING))
         with r.otherwise():
             earlier, reader = word.get(CELLS.EARLIER), word.get(CELLS.EARLIER_READER)
-            free = r.op(
-                "or",
-                r.compare("icmp ule", earlier, word.born),
-                r.negation(word.is_unordered(reader, earlier, CELLS.EARLIER)),
-            )
-            with r.when(r.op("or", free, word.is_own_warp(reader))):
+            ordered = r.negation(word.is_unordered(reader, earlier, CELLS.EARLIER))
+            past = r.is_at_most(earlier, word.born)
+            with r.when(r.either(past, ordered, word.is_own_warp(reader))):
                 store_access(word, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
 
 

@@ -96,7 +96,7 @@ class ShuffledValues:
         return true if joined_by_and else self._not(true)
 
     def _not(self, lanes: Value) -> Value:
-        return self.e.op("xor", lanes, self.e.const("i32", -1))
+        return self.e.op("xor", lanes, -1)
 
     def _shuffle(self, instruction: Instruction, sources: Value, named: Value) -> None:
         target = _result(instruction)
@@ -106,11 +106,10 @@ class ShuffledValues:
         if target not in self.rows:
             return
         value = next(iter(self._numbers(_names(instruction.operands[1]))), 0)
-        places = [Value("ptr", place) for place in self.e.buffers()]
+        places = self.e.buffers()
         for place, lanes in zip(places, (sources, named), strict=True):
-            self.e.store(lanes, place.ref, 64)
-        numbers = self._number(self.rows[target]), self._number(value)
-        self.call("tw_check_shuffle", *numbers, *places, self.e.mask(), self._number(instruction.line))
+            self.e.store(lanes, place, 64)
+        self.call("tw_check_shuffle", self.rows[target], value, *places, self.e.mask(), instruction.line)
 
     def _spread(self, target: str, names: list[str], lanes: Value) -> None:
         if target not in self.rows:
@@ -125,17 +124,14 @@ class ShuffledValues:
 
     def _compute(self, target: int, numbers: list[int], lanes: Value) -> None:
         padded = [target, *numbers, *[0] * (_AT_ONCE - len(numbers))]
-        self.call("tw_check_spread", *map(self._number, padded), lanes)
+        self.call("tw_check_spread", *padded, lanes)
 
     def _use(self, names: list[str], line: int, lanes: Value) -> None:
         for number in self._numbers(names):
-            self.call("tw_check_use", self._number(number), lanes, self._number(line))
+            self.call("tw_check_use", number, lanes, line)
 
     def _numbers(self, names: list[str]) -> list[int]:
         return sorted({self.rows[name] for name in names if name in self.rows})
-
-    def _number(self, value: int) -> Value:
-        return self.e.const("i32", value)
 
 
 def _names(*operands: Operand) -> list[str]:

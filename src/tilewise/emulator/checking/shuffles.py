@@ -7,17 +7,11 @@ register, and always 0.
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, LANE_BITS, SHUFFLED, FindingKind
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    check_state,
-    clocks_of,
-    index_of,
-    serial_of,
-)
-from tilewise.emulator.layout import Space
+from tilewise.emulator.check_layout import CHECK, CLOCKS, SHUFFLED, FindingKind
+from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, check_state, clocks_of, index_of
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["HEAD_BYTES", "ROW_BYTES", "routines"]
 
@@ -39,30 +33,28 @@ def _row(r: Routine, register: str) -> Value:
 
 
 def _return_if_all_defined(r: Routine) -> None:
-    with r.when(r.compare("icmp eq", r.field(_table(r), 0, "i32"), 0)):
-        r.give()
+    r.give_if(r.equals(r.field(_table(r), 0, "i32"), 0))
 
 
 def _shuffle() -> Routine:
     """Lanes read ``value`` of other lanes: by lane which, and the lanes that its mask names."""
     given = {"target": "i32", "value": "i32", "sources": "ptr", "named": "ptr", "mask": "i32", "line": "i32"}
     r = Routine("tw_check_shuffle", "void", **WARP_PARAMETERS, **given)
-    values, target = Value("ptr", r.alloca(f"[{ROW_BYTES} x i8]", 8)), _row(r, "target")
+    values, target = r.reserve(f"[{ROW_BYTES} x i8]", 8), _row(r, "target")
     r.copy(values, _row(r, "value"), ROW_BYTES)
     with r.each_lane(r["mask"]) as lane:
-        source = r.field(r.item(r["sources"], lane, 4), 0, "i32")
-        named = r.field(r.item(r["named"], lane, 4), 0, "i32")
-        found = r.variable("i64", r.field(r.item(values, source, 8), 0, "i64"))
+        source = r.element(r["sources"], lane, "i32")
+        named = r.element(r["named"], lane, "i32")
+        found = r.variable("i64", r.element(values, source, "i64"))
         members = r.op("and", named, r["mask"])
         present = r.op("and", r.op("lshr", members, source), 1)
-        own = r.op(
-            "and", r.op("lshr", members, lane), 1
-        )  # NOTE: else its mask is wrong, which is told already
-        with r.when(r.compare("icmp ult", present, own)):
+        # NOTE: a lane that does not name itself has a wrong mask, which is another finding.
+        own = r.op("and", r.op("lshr", members, lane), 1)
+        with r.when(r.is_below(present, own)):
             lanes = r.op("or", r.op("shl", lane, SHUFFLED.READER), source)
             low = r.op("or", r.op("shl", r["line"], SHUFFLED.LINE), lanes)
             found.put(r.op("or", r.op("shl", r.wide(named), SHUFFLED.MASK), r.wide(low)))
-            r.put(_table(r), 0, r.const("i32", 1))
+            r.put(_table(r), 0, 1)
         r.put(r.item(target, lane, 8), 0, found.get())
     return r
 
@@ -75,7 +67,7 @@ def _spread() -> Routine:
     rows = [_row(r, name) for name in ("first", "second", "third")]
     target = _row(r, "target")
     with r.each_lane(r["mask"]) as lane:
-        first, second, third = (r.field(r.item(row, lane, 8), 0, "i64") for row in rows)
+        first, second, third = (r.element(row, lane, "i64") for row in rows)
         worst = r.intrinsic("llvm.umax", r.intrinsic("llvm.umax", first, second), third)
         r.put(r.item(target, lane, 8), 0, worst)
     return r
@@ -85,19 +77,13 @@ def _use() -> Routine:
     """Lanes do with a register what others see: store it, branch by it, take it for an address."""
     r = Routine("tw_check_use", "void", **WARP_PARAMETERS, register="i32", mask="i32", line="i32")
     _return_if_all_defined(r)
-    row, zero = _row(r, "register"), r.const("i32", 0)
-    serial = r.op("shl", serial_of(r), LANE_BITS)
+    row = _row(r, "register")
     with r.each_lane(r["mask"]) as lane:
-        known = r.field(r.item(row, lane, 8), 0, "i64")
-        with r.unless(r.compare("icmp eq", known, 0)):
-            low = r.cast("trunc", known, "i32")
-            reader = r.op("and", r.op("lshr", low, SHUFFLED.READER), 31)
-            who, other = r.op("or", serial, lane), r.op("or", serial, reader)
-            kind, space = (
-                r.const("i32", int(FindingKind.SHUFFLE_INACTIVE_LANE)),
-                r.const("i32", int(Space.SHARED)),
-            )
+        known = r.element(row, lane, "i64")
+        with r.when(r.differs(known, 0)):
+            low = r.narrow(known)
+            who, other = accessor(r, lane), accessor(r, r.op("and", r.op("lshr", low, SHUFFLED.READER), 31))
             lines = (r["line"], r.op("lshr", low, SHUFFLED.LINE))
-            r.call("tw_check_finding", "void", r["ctx"], kind, space, *lines, known, who, other, zero, zero)
+            record_finding(r, FindingKind.SHUFFLE_INACTIVE_LANE, who, *lines, known, other)
             r.put(r.item(row, lane, 8), 0, r.const("i64", 0))
     return r

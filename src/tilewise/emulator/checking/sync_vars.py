@@ -15,15 +15,16 @@ from tilewise.emulator.check_layout import (
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
     acquire,
+    call_for_warp,
     check_state,
     clock_bytes,
     clocks_of,
-    index_of,
     join,
     lone_lane,
     now_of,
     release,
     scope_clock,
+    slot_of_warp,
     tick,
 )
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW, Space
@@ -43,7 +44,7 @@ def _fence() -> Routine:
     """A fence of the block's scope, or of a wider one: relaxed accesses before it acquire, those after it
     release."""
     r = Routine("tw_check_fence", "void", **WARP_PARAMETERS, mask="i32", wide="i32")
-    far, lane = r.compare("icmp ne", r["wide"], 0), lone_lane(r, r["mask"])
+    far, lane = r.differs(r["wide"], 0), lone_lane(r, r["mask"])
     for wide in (0, 1):
         with r.when(far if wide else Value("i1", "true")):
             acquire(r, scope_clock(r, CLOCKS.PENDING, wide), lane)
@@ -54,9 +55,9 @@ def _fence() -> Routine:
 def _proxy_fence() -> Routine:
     """A proxy fence: the asynchronous proxy sees this warp's accesses; without ``all``, its mbarriers alone."""
     r = Routine("tw_check_proxy", "void", **WARP_PARAMETERS, all="i32")
-    r.put(r.item(r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), index_of(r), 4), 0, now_of(r))
-    with r.unless(r.compare("icmp eq", r["all"], 0)):
-        r.put(r.item(r.field(clocks_of(r), CLOCKS.FENCED, "ptr"), index_of(r), 4), 0, now_of(r))
+    r.put(slot_of_warp(r, CLOCKS.PUBLISHED), 0, now_of(r))
+    with r.when(r.differs(r["all"], 0)):
+        r.put(slot_of_warp(r, CLOCKS.FENCED), 0, now_of(r))
     tick(r)
     return r
 
@@ -64,17 +65,11 @@ def _proxy_fence() -> Routine:
 def _find_sync_var() -> Routine:
     """Key → clock of a sync variable, in the hash table of its cluster or of the launch; a new one is entered."""
     r = Routine("tw_check_spot", "ptr", ctx="ptr", block="ptr", shared="i32", key="i64")
-    clocks, inside = r.field(r["block"], BLOCK.CLOCKS, "ptr"), r.compare("icmp ne", r["shared"], 0)
-    here, everywhere = (
-        r.field(clocks, CLOCKS.SYNC_VARS, "ptr"),
-        r.field(check_state(r), CHECK.SYNC_VARS, "ptr"),
-    )
+    clocks, state, inside = clocks_of(r), check_state(r), r.differs(r["shared"], 0)
+    here, everywhere = r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.field(state, CHECK.SYNC_VARS, "ptr")
     start = r.select(inside, here, everywhere)
-    counts = (
-        r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"),
-        r.field(check_state(r), CHECK.SYNC_VAR_COUNT, "i64"),
-    )
-    count = r.select(inside, *counts)
+    few, many = r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"), r.field(state, CHECK.SYNC_VAR_COUNT, "i64")
+    count = r.select(inside, few, many)
     row = clock_bytes(r)
     size, wanted = r.op("add", row, SYNC_VAR_KEY), r.op("add", r["key"], 1)
     slot = r.variable("i64", r.op("lshr", r.op("mul", wanted, _HASH_FACTOR), 40))
@@ -84,11 +79,11 @@ def _find_sync_var() -> Routine:
         slot.put(r.op("add", at, 1))
         spot = r.at(start, r.op("mul", at, size))
         key = r.field(spot, 0, "i64")
-        with r.when(r.compare("icmp eq", key, 0)):
+        with r.when(r.equals(key, 0)):
             r.put(spot, 0, wanted)
             r.fill(r.at(spot, SYNC_VAR_KEY), 0, row)
             r.give(r.at(spot, SYNC_VAR_KEY))
-        with r.when(r.compare("icmp eq", key, wanted)):
+        with r.when(r.equals(key, wanted)):
             r.give(r.at(spot, SYNC_VAR_KEY))
     # NOTE: all are taken. Two addresses that share one seem to synchronise: races may be missed, none made up.
     r.give(r.at(r.at(start, r.op("mul", r.op("and", slot.get(), last), size)), SYNC_VAR_KEY))
@@ -96,7 +91,7 @@ def _find_sync_var() -> Routine:
 
 
 def _has_flag(r: Routine, flag: int) -> Value:
-    return r.compare("icmp ne", r.op("and", r["how"], flag), 0)
+    return r.differs(r.op("and", r["how"], flag), 0)
 
 
 def _sync() -> Routine:
@@ -107,30 +102,28 @@ def _sync() -> Routine:
     alone = lone_lane(r, r["mask"])
     before = r.variable("i64", -1)
     with r.each_lane(r["mask"]) as lane:
-        address = r.variable("i64", r.field(r.item(r["addresses"], lane, 8), 0, "i64"))
+        address = r.variable("i64", r.element(r["addresses"], lane, "i64"))
         shared = r.variable("i32", 0)
         away = r.op("sub", address.get(), GENERIC_SHARED)
-        with r.when(r.both(r.compare("icmp eq", r["space"], 0), r.compare("icmp ult", away, WINDOW))):
+        with r.when(r.both(r.equals(r["space"], 0), r.is_below(away, WINDOW))):
             shared.put(1)
             address.put(away)
-        with r.when(r.compare("icmp eq", r["space"], int(Space.SHARED))):
+        with r.when(r.equals(r["space"], Space.SHARED)):
             shared.put(1)
-        inside = r.compare("icmp ne", shared.get(), 0)
-        with r.when(r.both(r.compare("icmp ult", address.get(), 1 << RANK_SHIFT), inside)):
+        inside = r.differs(shared.get(), 0)
+        with r.when(r.both(r.is_below(address.get(), 1 << RANK_SHIFT), inside)):
             rank = r.op("add", r.wide(r.field(r["block"], BLOCK.RANK, "i32")), 1)
             address.put(r.op("or", address.get(), r.op("shl", rank, RANK_SHIFT)))
-        with r.unless(r.compare("icmp eq", before.get(), address.get())):
+        with r.when(r.differs(before.get(), address.get())):
             before.put(address.get())
-            given = (r["ctx"], r["block"], r["warp"], shared.get())
             with r.when(r.both(inside, _has_flag(r, PHASE_OVER))):
-                key = r.op("add", address.get(), 1)
-                r.call("tw_check_seen", "void", r["ctx"], r["block"], r["warp"], key)
+                call_for_warp(r, "tw_check_seen", r.op("add", address.get(), 1))
             with r.unless(inside):
                 serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
                 near = r.op("xor", address.get(), r.op("shl", r.op("add", serial, 1), 40))
-                r.call("tw_check_one", "void", *given, near, r["how"], r.const("i32", 0), alone)
+                call_for_warp(r, "tw_check_one", shared.get(), near, r["how"], 0, alone)
             with r.unless(r.both(r.negation(inside), _has_flag(r, BLOCK_SCOPE))):
-                r.call("tw_check_one", "void", *given, address.get(), r["how"], r.const("i32", 1), alone)
+                call_for_warp(r, "tw_check_one", shared.get(), address.get(), r["how"], 1, alone)
     return r
 
 
@@ -140,7 +133,7 @@ def _sync_one() -> Routine:
         "tw_check_one", "void", **WARP_PARAMETERS, shared="i32", key="i64", how="i32", wide="i32", lane="i32"
     )
     spot = r.call("tw_check_spot", "ptr", r["ctx"], r["block"], r["shared"], r["key"])
-    far = r.compare("icmp ne", r.op("and", r["wide"], r.op("xor", r["shared"], 1)), 0)
+    far = r.differs(r.op("and", r["wide"], r.op("xor", r["shared"], 1)), 0)
     with r.when(_has_flag(r, RELAXED)):
         both = (CLOCKS.RELEASED, CLOCKS.PENDING)
         released, pending = (

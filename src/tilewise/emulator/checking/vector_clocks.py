@@ -17,11 +17,13 @@ from tilewise.emulator.check_layout import CHECK, CLOCKS, FOREVER, LANE_BITS, TA
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import accessor, serial_of
 
 __all__ = [
     "ALL",
     "WARP_PARAMETERS",
     "acquire",
+    "call_for_warp",
     "check_state",
     "clock_base",
     "clock_bytes",
@@ -37,11 +39,13 @@ __all__ = [
     "now_of",
     "own_clock",
     "own_entry",
+    "raise_to",
     "release",
     "routines",
     "scope_clock",
-    "serial_of",
+    "slot_of_warp",
     "tick",
+    "warps_of_cluster",
     "widen",
 ]
 
@@ -75,7 +79,7 @@ def now_of(r: Routine) -> Value:
 
 
 def tick(r: Routine) -> None:
-    r.put(check_state(r), CHECK.NOW, r.op("add", now_of(r), 1))
+    r.change(check_state(r), CHECK.NOW, "add", 1)
 
 
 def index_of(r: Routine) -> Value:
@@ -85,9 +89,13 @@ def index_of(r: Routine) -> Value:
     return r.op("add", r.op("mul", rank, warps), r.wide(r.field(r["warp"], WARP.INDEX, "i32")))
 
 
-def serial_of(r: Routine) -> Value:
-    """The number of a warp within the launch."""
-    return r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
+def call_for_warp(r: Routine, name: str, *given: Value | int, result: str = "void") -> Value:
+    """Emit a call of a routine that takes ``WARP_PARAMETERS`` first."""
+    return r.call(name, result, r["ctx"], r["block"], r["warp"], *given)
+
+
+def warps_of_cluster(r: Routine) -> Value:
+    return r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
 
 
 def clock_width(r: Routine) -> Value:
@@ -109,11 +117,11 @@ def own_clock(r: Routine) -> Value:
 
 def clock_base(r: Routine) -> Value:
     """The serial number of the warp that has the first entry of clocks, as 64 bits."""
-    warps = r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
+    warps = warps_of_cluster(r)
     mine = r.wide(serial_of(r))
     base = r.op("sub", mine, r.op("urem", mine, warps))
-    grid_wide = r.compare("icmp ne", r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
-    return r.select(grid_wide, r.const("i64", 0), base)
+    grid_wide = r.differs(r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
+    return r.select(grid_wide, 0, base)
 
 
 def own_entry(r: Routine) -> Value:
@@ -129,20 +137,16 @@ def scope_clock(r: Routine, field: int, wide: int) -> Value:
 
 def lone_lane(r: Routine, mask: Value) -> Value:
     """The lane that synchronises alone, while others of its warp are there; else ``ALL``."""
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    first = r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
-    alone = r.compare("icmp eq", r.op("and", mask, r.op("sub", mask, 1)), 0)
+    first = r.find_lowest(mask)
+    alone = r.equals(r.op("and", mask, r.op("sub", mask, 1)), 0)
     live = r.field(r["warp"], WARP.LIVE, "i32")
-    others = r.compare("icmp ne", r.op("and", live, r.op("sub", live, 1)), 0)
-    return r.select(r.both(alone, others), first, r.const("i32", ALL))
+    others = r.differs(r.op("and", live, r.op("sub", live, 1)), 0)
+    return r.select(r.both(alone, others), first, ALL)
 
 
-def _slot_of_warp(r: Routine, place: int) -> Value:
+def slot_of_warp(r: Routine, place: int) -> Value:
+    """Return the pointer to a warp's number of 32 bits in one of the tables of ``CLOCKS``."""
     return r.item(r.field(clocks_of(r), place, "ptr"), index_of(r), 4)
-
-
-def _accessor(r: Routine, lane: Value | int) -> Value:
-    return r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
 
 
 def _tail(r: Routine, clock: Value) -> Value:
@@ -151,7 +155,7 @@ def _tail(r: Routine, clock: Value) -> Value:
 
 def _private_lane(r: Routine) -> Value:
     """Pointer to the lane, and 1 more, that owns this warp's private clock; 0 if it is not in use."""
-    return _slot_of_warp(r, CLOCKS.PRIVATE_LANE)
+    return slot_of_warp(r, CLOCKS.PRIVATE_LANE)
 
 
 def _private_clock(r: Routine) -> Value:
@@ -165,43 +169,46 @@ def covered_lane(r: Routine, clock: Value) -> Value:
 
 def has_private_clock(r: Routine) -> Value:
     """Whether a lane of this warp has acquired what the others have not."""
-    return r.compare("icmp ne", r.field(_private_lane(r), 0, "i32"), 0)
+    return r.differs(r.field(_private_lane(r), 0, "i32"), 0)
 
 
 # -- what other routines call --------------------------------------------------------------------------
 def join(r: Routine, target: Value, source: Value, lane: Value | int = ALL) -> None:
     """Join ``source`` into ``target``, on behalf of a lane."""
-    given = (r["ctx"], r["block"], r["warp"], target, source, r.fixed(lane, "i32"))
-    r.call("tw_check_join", "void", *given)
+    call_for_warp(r, "tw_check_join", target, source, lane)
 
 
 def widen(r: Routine, clock: Value) -> None:
     """Extend what a clock's tail covers to the lane's whole warp."""
-    r.call("tw_check_widen", "void", r["ctx"], r["block"], r["warp"], clock)
+    call_for_warp(r, "tw_check_widen", clock)
 
 
 def merge_private_clock(r: Routine) -> None:
     """Join what one lane alone has acquired into its warp's clock."""
-    r.call("tw_check_settle", "void", r["ctx"], r["block"], r["warp"])
+    call_for_warp(r, "tw_check_settle")
 
 
 def release(
     r: Routine, clock: Value, goes_on: Value | int = 1, lane: Value | int = ALL, after: int = -1
 ) -> None:
     """See ``tw_check_release``."""
-    given = (r["ctx"], r["block"], r["warp"], clock, r.fixed(goes_on, "i32"), r.fixed(lane, "i32"))
-    r.call("tw_check_release", "void", *given, r.const("i32", after))
+    call_for_warp(r, "tw_check_release", clock, goes_on, lane, after)
 
 
 def acquire(r: Routine, clock: Value, lane: Value | int = ALL) -> None:
     """Join a clock into that of this warp, or into the private clock of one lane of it."""
-    r.call("tw_check_acquire", "void", r["ctx"], r["block"], r["warp"], clock, r.fixed(lane, "i32"))
+    call_for_warp(r, "tw_check_acquire", clock, lane)
 
 
 def mark_synced(r: Routine, time: Value) -> None:
     """Record that the lanes of this warp have synchronised with one another at a time."""
-    for place in (_slot_of_warp(r, CLOCKS.SYNCED), r.item(own_clock(r), own_entry(r), 4)):
-        r.put(place, 0, r.intrinsic("llvm.umax", r.field(place, 0, "i32"), time))
+    for place in (slot_of_warp(r, CLOCKS.SYNCED), r.item(own_clock(r), own_entry(r), 4)):
+        raise_to(r, place, time)
+
+
+def raise_to(r: Routine, place: Value, time: Value) -> None:
+    """Raise the time at a place to one that is later."""
+    r.put(place, 0, r.intrinsic("llvm.umax", r.field(place, 0, "i32"), time))
 
 
 # -- the routines ------------------------------------------------------------------------------------
@@ -212,55 +219,47 @@ def _least_entry() -> Routine:
     start = r.op("sub", r.wide(r.field(r["block"], BLOCK.SERIAL, "i32")), clock_base(r))
     least = r.variable("i32", -1)
     with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as i:
-        least.put(
-            r.intrinsic("llvm.umin", least.get(), r.field(r.item(clock, r.op("add", start, i), 4), 0, "i32"))
-        )
-    r.put(_slot_of_warp(r, CLOCKS.LEAST), 0, least.get())
+        least.put(r.intrinsic("llvm.umin", least.get(), r.element(clock, r.op("add", start, i), "i32")))
+    r.put(slot_of_warp(r, CLOCKS.LEAST), 0, least.get())
     return r
 
 
 def _entry_of(r: Routine, who: Value) -> tuple[Value, Value]:
     """The index of an accessor's warp in a clock, and whether the clock has it."""
     entry = r.op("sub", r.wide(r.op("lshr", who, LANE_BITS)), clock_base(r))
-    return entry, r.compare("icmp ult", entry, clock_width(r))
-
-
-def _raise_to(r: Routine, place: Value, time: Value) -> None:
-    r.put(place, 0, r.intrinsic("llvm.umax", r.field(place, 0, "i32"), time))
+    return entry, r.is_below(entry, clock_width(r))
 
 
 def _join() -> Routine:
     r = Routine("tw_check_join", "void", **WARP_PARAMETERS, target="ptr", source="ptr", lane="i32")
     with r.count(clock_width(r)) as i:
-        _raise_to(r, r.item(r["target"], i, 4), r.field(r.item(r["source"], i, 4), 0, "i32"))
+        raise_to(r, r.item(r["target"], i, 4), r.element(r["source"], i, "i32"))
     tail = _tail(r, r["source"])
     time, every = r.field(tail, _TILL, "i32"), r.field(tail, _FENCED_LANES, "i32")
-    with r.unless(r.compare("icmp eq", time, 0)):
+    with r.when(r.differs(time, 0)):
         _call_cover(r, r["target"], r.field(tail, _BY, "i32"), time)
-    with r.unless(r.compare("icmp eq", every, 0)):
+    with r.when(r.differs(every, 0)):
         with r.when(r.compare("icmp slt", r["lane"], 0)):
-            _raise_to(r, r.item(r["target"], own_entry(r), 4), every)
+            raise_to(r, r.item(r["target"], own_entry(r), 4), every)
         with r.otherwise():
-            _call_cover(r, r["target"], _accessor(r, r["lane"]), every)
+            _call_cover(r, r["target"], accessor(r, r["lane"]), every)
     return r
 
 
 def _call_cover(r: Routine, clock: Value, who: Value, time: Value) -> None:
-    r.call("tw_check_cover", "void", r["ctx"], r["block"], r["warp"], clock, who, time)
+    call_for_warp(r, "tw_check_cover", clock, who, time)
 
 
 def _cover() -> Routine:
     """Have a clock cover one lane up to a time. Another lane in its tail is extended to its whole warp."""
     r = Routine("tw_check_cover", "void", **WARP_PARAMETERS, clock="ptr", who="i32", time="i32")
     entry, inside = _entry_of(r, r["who"])
-    with r.unless(inside):
-        r.give()
-    known = r.field(r.item(r["clock"], entry, 4), 0, "i32")
-    with r.when(r.compare("icmp uge", known, r["time"])):
-        r.give()
+    r.give_if(r.negation(inside))
+    known = r.element(r["clock"], entry, "i32")
+    r.give_if(r.is_at_least(known, r["time"]))
     tail = _tail(r, r["clock"])
     by, time = r.field(tail, _BY, "i32"), r.variable("i32", r["time"])
-    with r.when(r.compare("icmp eq", by, r["who"])):
+    with r.when(r.equals(by, r["who"])):
         time.put(r.intrinsic("llvm.umax", r["time"], r.field(tail, _TILL, "i32")))
     with r.otherwise():
         _fold_tail(r, r["clock"])
@@ -273,29 +272,29 @@ def _widen() -> Routine:
     r = Routine("tw_check_widen", "void", **WARP_PARAMETERS, clock="ptr")
     _fold_tail(r, r["clock"])
     tail = _tail(r, r["clock"])
-    _raise_to(r, r.item(r["clock"], own_entry(r), 4), r.field(tail, _FENCED_LANES, "i32"))
-    r.put(tail, _FENCED_LANES, r.const("i32", 0))
+    raise_to(r, r.item(r["clock"], own_entry(r), 4), r.field(tail, _FENCED_LANES, "i32"))
+    r.put(tail, _FENCED_LANES, 0)
     return r
 
 
 def _fold_tail(r: Routine, clock: Value) -> None:
     tail = _tail(r, clock)
     time = r.field(tail, _TILL, "i32")
-    with r.unless(r.compare("icmp eq", time, 0)):
+    with r.when(r.differs(time, 0)):
         entry, inside = _entry_of(r, r.field(tail, _BY, "i32"))
         with r.when(inside):
-            _raise_to(r, r.item(clock, entry, 4), time)
-        r.put(tail, _TILL, r.const("i32", 0))
+            raise_to(r, r.item(clock, entry, 4), time)
+        r.put(tail, _TILL, 0)
 
 
 def _settle() -> Routine:
     r = Routine("tw_check_settle", "void", **WARP_PARAMETERS)
     keeper = _private_lane(r)
-    with r.unless(r.compare("icmp eq", r.field(keeper, 0, "i32"), 0)):
+    with r.when(r.differs(r.field(keeper, 0, "i32"), 0)):
         join(r, own_clock(r), _private_clock(r))
         r.fill(_private_clock(r), 0, clock_bytes(r))
-        r.put(keeper, 0, r.const("i32", 0))
-        r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
+        r.put(keeper, 0, 0)
+        call_for_warp(r, "tw_check_least")
     return r
 
 
@@ -314,18 +313,16 @@ def _release() -> Routine:
         merge_private_clock(r)
     join(r, r["clock"], own_clock(r))
     mine = r.op("add", r["lane"], 1)
-    with r.when(
-        r.both(r.compare("icmp ne", mine, 0), r.compare("icmp eq", r.field(_private_lane(r), 0, "i32"), mine))
-    ):
+    with r.when(r.both(r.differs(mine, 0), r.equals(r.field(_private_lane(r), 0, "i32"), mine))):
         join(r, r["clock"], _private_clock(r))
     with r.when(r.both(several, r.compare("icmp slt", r["after"], 0))):
-        time = r.select(r.compare("icmp ne", r["goes_on"], 0), now, r.const("i32", FOREVER))
+        time = r.select(r.differs(r["goes_on"], 0), now, FOREVER)
         r.put(r.item(r["clock"], own_entry(r), 4), 0, time)
     with r.otherwise():
         with r.when(several):
             r.put(_tail(r, r["clock"]), _FENCED_LANES, now)
         with r.otherwise():
-            _call_cover(r, r["clock"], _accessor(r, r["lane"]), now)
+            _call_cover(r, r["clock"], accessor(r, r["lane"]), now)
     r.put(check_state(r), CHECK.NOW, r.op("add", now, r["goes_on"]))
     return r
 
@@ -334,15 +331,15 @@ def _acquire() -> Routine:
     r = Routine("tw_check_acquire", "void", **WARP_PARAMETERS, clock="ptr", lane="i32")
     with r.unless(r.compare("icmp slt", r["lane"], 0)):
         keeper, mine = _private_lane(r), r.op("add", r["lane"], 1)
-        with r.unless(r.compare("icmp eq", r.field(keeper, 0, "i32"), mine)):
+        with r.when(r.differs(r.field(keeper, 0, "i32"), mine)):
             merge_private_clock(r)
         r.put(keeper, 0, mine)
         join(r, _private_clock(r), r["clock"], r["lane"])
         r.give()
     # NOTE: lanes of one warp may synchronise by what lies at an address, too: its own entry is joined as well.
     join(r, own_clock(r), r["clock"])
-    mark_synced(r, r.field(r.item(own_clock(r), own_entry(r), 4), 0, "i32"))
-    r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
+    mark_synced(r, r.element(own_clock(r), own_entry(r), "i32"))
+    call_for_warp(r, "tw_check_least")
     return r
 
 
@@ -351,19 +348,19 @@ def _ordered_before() -> Routine:
     r = Routine("tw_check_known", "i1", **WARP_PARAMETERS, other="i32", time="i32", me="i32")
     entry, inside = _entry_of(r, r["other"])
     with r.unless(inside):
-        r.give(r.compare("icmp ne", r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0))
+        r.give(r.differs(r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0))
     mine = r.op("add", r.op("and", r["me"], _LANE_MASK), 1)
-    own = r.compare("icmp eq", r.field(_private_lane(r), 0, "i32"), mine)
+    own = r.equals(r.field(_private_lane(r), 0, "i32"), mine)
     found = r.variable("i1", 0)
     for clock, counts in ((own_clock(r), Value("i1", "true")), (_private_clock(r), own)):
         with r.when(counts):
-            row = r.compare("icmp uge", r.field(r.item(clock, entry, 4), 0, "i32"), r["time"])
+            row = r.is_at_least(r.element(clock, entry, "i32"), r["time"])
             tail = _tail(r, clock)
             apart = r.op("xor", r.field(tail, _BY, "i32"), r["other"])
-            whole = r.compare("icmp eq", r.op("and", r["other"], _LANE_MASK), WHOLE)
-            warp = r.both(r.compare("icmp eq", r.op("lshr", apart, LANE_BITS), 0), whole)
-            those = r.op("or", r.compare("icmp eq", apart, 0), warp)
-            till = r.compare("icmp uge", r.field(tail, _TILL, "i32"), r["time"])
+            whole = r.equals(r.op("and", r["other"], _LANE_MASK), WHOLE)
+            warp = r.both(r.equals(r.op("lshr", apart, LANE_BITS), 0), whole)
+            those = r.op("or", r.equals(apart, 0), warp)
+            till = r.is_at_least(r.field(tail, _TILL, "i32"), r["time"])
             found.put(r.op("or", found.get(), r.op("or", row, r.both(those, till))))
     r.give(found.get())
     return r
@@ -377,5 +374,5 @@ def _sync_warp() -> Routine:
         widen(r, scope_clock(r, CLOCKS.RELEASED, wide))
     mark_synced(r, now_of(r))
     tick(r)
-    r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
+    call_for_warp(r, "tw_check_least")
     return r

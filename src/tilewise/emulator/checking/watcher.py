@@ -45,7 +45,7 @@ from tilewise.emulator.checking.static_facts import (
 from tilewise.emulator.families.mbarriers import completion, lane_addresses
 from tilewise.emulator.families.wgmma import matrices_of
 from tilewise.emulator.layout import Space
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.values import read
 from tilewise.emulator.lowering.watch import Touch, touches
@@ -53,7 +53,7 @@ from tilewise.emulator.operations.operands import reads, registers_in, writes
 from tilewise.emulator.operations.operation import BarrierUse, GroupUse
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.modifiers import space_of
-from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector, items_of
 
 __all__ = ["watcher"]
 
@@ -61,7 +61,6 @@ _FROM_L2 = {"cg", "cv"}  # plain reads, but each of them loads anew
 _CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
 _GROUPS = {"copies": COPIED, "bulk copies": BULKS, "products": PRODUCTS}
 _MBARRIER_BYTES = 8
-_NULL = Value("ptr", "null")
 
 
 def watcher(e: Context) -> Watcher:
@@ -93,9 +92,8 @@ class _Checker(Watcher):
         self.shares_memory = any(map(_names_cluster, inside))
         self.fences = any(orders_accesses(item) for item in inside)  # else relaxed accesses order nothing
         if self.fences and any(self._may_sync_blocks(item) for item in inside):
-            self.notes.append(
-                "syncs-blocks"
-            )  # blocks may synchronise with one another, through global memory
+            # Blocks may synchronise with one another, through global memory.
+            self.notes.append("syncs-blocks")
         products = e.program.products
         listed = [*products.sums, *products.others] if products else []
         self.sums = set(products.sums if products else ())
@@ -165,13 +163,13 @@ class _Checker(Watcher):
 
     def _registers(self, instruction: Instruction) -> None:
         """Check that no wgmma in flight uses the registers that an instruction reads or writes."""
-        line, mask = self._number(instruction.line), self.e.mask()
+        line, mask = instruction.line, self.e.mask()
         for name in sorted({register.name for register in reads(instruction)} & self.sums):
-            self._call("tw_check_sums", self._number(self.numbers[name]), mask, line)
+            self._call("tw_check_sums", self.numbers[name], mask, line)
         for register in writes(instruction):
             if number := self.numbers.get(register.name):
-                counts = self._number(int(operation_of(instruction).lanes != "moved"))
-                self._call("tw_check_wrote", self._number(number), mask, counts, line)
+                counts = int(operation_of(instruction).lanes != "moved")
+                self._call("tw_check_wrote", number, mask, counts, line)
 
     # -- accesses -------------------------------------------------------------------------------
     def _strong(self, instruction: Instruction) -> bool:
@@ -200,7 +198,7 @@ class _Checker(Watcher):
         known = next((few[part] for part in instruction.parts if part in few), None)
         if known is None or not item.rows:
             return e.mask()
-        return e.op("and", e.mask(), e.const("i32", known))
+        return e.op("and", e.mask(), known)
 
     def _read_lanes(self, size: Operand) -> Value:
         """The lanes of a cp.async that read: not those whose fourth operand is zero bytes, or ignore-src."""
@@ -212,9 +210,9 @@ class _Checker(Watcher):
             return e.mask()  # a cache policy
         if type_ == "pred":
             none = e.bits(e.splat(read(e, size, "pred", True)))
-            return e.op("and", e.mask(), e.op("xor", none, e.const("i32", -1)))
+            return e.without(e.mask(), none)
         count = read(e, size, "u32", True)
-        return e.op("and", e.mask(), e.bits(e.compare("icmp ne", count, e.const(count, 0))))
+        return e.op("and", e.mask(), e.bits(e.differs(count, 0)))
 
     def _access(self, item: Touch, instruction: Instruction) -> None:
         e = self.e
@@ -233,15 +231,11 @@ class _Checker(Watcher):
             flags |= CONSTANT
         action = Action.ATOMIC if item.action == "atomic" else ACTIONS[item.action]
         done = self._fast_path(item, instruction, action) if not flags & ~(PASSED_ON | CONSTANT) else ""
-        addresses, values = e.buffers()
-        e.store(item.addresses, addresses, 64)
+        addresses, values = e.list_addresses(item.addresses), e.buffers()[1]
         written = action == Action.STORE and self._buffer_values(item, instruction, values)
-        numbers = (item.size, self._space(item), int(action), flags, instruction.line)
-        size, space, kind, marks, line = (e.const("i32", number) for number in numbers)
-        given = Value("ptr", values) if written else _NULL
         lanes = self._lanes(item, instruction)
-        described = (lanes, size, space, kind, marks, line, given, self._number(item.width))
-        self._call("tw_check", Value("ptr", addresses), *described)
+        described = (lanes, item.size, self._space(item), action, flags, instruction.line)
+        self._call("tw_check", addresses, *described, values if written else NULL, item.width)
         if done:
             e.jump(done)
             e.place(done)
@@ -255,31 +249,23 @@ class _Checker(Watcher):
 
     def _is_constant(self, source: Operand) -> bool:
         """Whether what a store writes is the same each time."""
-        items = source.items if isinstance(source, Vector) else (source,)
         return all(
             isinstance(item, Immediate) or (isinstance(item, Register) and item.name in self.constants)
-            for item in items
+            for item in items_of(source)
         )
 
     def _note_allocation(self, item: Touch, instruction: Instruction) -> None:
         """If this store is ``malloc``'s, which has allocated a block: record the lanes and the line of the call."""
         line = self.allocations.get(address_of(instruction)[0])
         if line:
-            addresses, _ = self.e.buffers()
-            self.e.store(item.addresses, addresses, 64)
-            self._call("tw_check_took", Value("ptr", addresses), self.e.mask(), self._number(line))
-
-    def _number(self, value: int) -> Value:
-        return self.e.const("i32", value)
+            self._call("tw_check_took", self.e.list_addresses(item.addresses), self.e.mask(), line)
 
     def _buffer_values(self, item: Touch, instruction: Instruction, buffer: str) -> bool:
         """Copy a store's values to a buffer, where they are compared with memory; false for other instructions."""
         e = self.e
         if not operation_of(instruction).stores:
             return False
-        source = instruction.operands[1]
-        items = source.items if isinstance(source, Vector) else (source,)
-        for i, operand in enumerate(items):
+        for i, operand in enumerate(items_of(instruction.operands[1])):
             value = read(e, operand, item.access.type, True)
             e.store(value, e.offset(buffer, i * 32 * item.width), 4)
         return True
@@ -302,21 +288,16 @@ class _Checker(Watcher):
         row = len(words) % 32 == 0 and words[-1] - words[0] == len(words) - 1
         name = self._table([(word - words[0], *table[word]) for word in words])
         quick, careful, done = e.label("quick"), e.label("careful"), e.label("done")
-        every = e.compare("icmp eq", e.mask(), e.const("i32", -1))
+        every = e.equals(e.mask(), -1)
         e.branch(every, quick, careful, likely=True)
         e.place(quick)
-        low = e.op("add", access.base, e.const("i64", first)) if first else access.base
+        low = e.op("add", access.base, first) if first else access.base
         if self._space(item) == Space.SHARED:
-            low = e.op("and", low, e.const("i64", 0xFFFF_FFFF))
+            low = e.op("and", low, 0xFFFF_FFFF)
         ctx, _, block, warp = e.pointers()
-        numbers = (self._space(item), int(action != Action.LOAD), instruction.line)
-        good = e.call(
-            "tw_check_row" if row else "tw_check_few",
-            "i1",
-            *(ctx, block, warp, low, Value("ptr", name), e.const("i64", len(words))),
-            *(self._number(number) for number in numbers),
-            e.const("i64", words[-1] - words[0] + 1),
-        )
+        count, span = (e.const("i64", number) for number in (len(words), words[-1] - words[0] + 1))
+        given = (low, name, count, self._space(item), int(action != Action.LOAD), instruction.line, span)
+        good = e.call("tw_check_row" if row else "tw_check_few", "i1", ctx, block, warp, *given)
         e.branch(good, done, careful, likely=True)
         e.place(careful)
         return done
@@ -330,13 +311,13 @@ class _Checker(Watcher):
             for part in range(3)
             for entry in padded[start : start + 32]
         ]
-        text = (
-            f"internal constant [{len(numbers)} x i32] [{', '.join(f'i32 {number}' for number in numbers)}]"
-        )
         assert len(numbers) * 4 == ROW * len(padded) // 32
-        return self._constant("words", text)
+        return self._constant("words", numbers)
 
-    def _constant(self, what: str, text: str) -> str:
+    def _constant(self, what: str, numbers: list[int]) -> str:
+        """Return the name of a constant table."""
+        listed = ", ".join(f"i32 {number}" for number in numbers)
+        text = f"internal constant [{len(numbers)} x i32] [{listed}]"
         for name, known in self.e.declared.items():
             if known == f"{name} = {text}":
                 return name
@@ -358,11 +339,12 @@ class _Checker(Watcher):
         e = self.e
         own = Space.SHARED if space == Space.OWN else space
         action = Action.LOAD if loads else Action.STORE
-        given = [self._number(number) for number in (int(own), int(action), 0, instruction.line)]
-        lane = self._number(WHOLE if loads else SEVERAL)
+        lane = WHOLE if loads else SEVERAL
         for number in range(lines):
-            at = e.op("add", base, e.op("mul", step, e.const("i64", number))) if number else base
-            self._call("tw_check_touch", lane, at, e.const("i64", size), *given, _NULL)
+            at = e.op("add", base, e.op("mul", step, number)) if number else base
+            self._call(
+                "tw_check_touch", lane, at, e.const("i64", size), own, action, 0, instruction.line, NULL
+            )
 
     # -- what orders accesses -------------------------------------------------------------------
     def _sync_flags(self, instruction: Instruction, way: int) -> int:
@@ -374,24 +356,21 @@ class _Checker(Watcher):
         return how | (BLOCK_SCOPE if "cta" in words else 0)
 
     def _synchronise(self, addresses: Value, space: int, how: int, mask: Value | None = None) -> None:
-        e = self.e
         if how & RELAXED and not self.fences:
             return
-        place, _ = e.buffers()
-        e.store(addresses, place, 64)
-        lanes = mask or e.mask()
-        self._call("tw_check_sync", Value("ptr", place), lanes, self._number(space), self._number(how))
+        place = self.e.list_addresses(addresses)
+        self._call("tw_check_sync", place, mask or self.e.mask(), space, how)
 
     def _fence(self, instruction: Instruction) -> None:
         parts = instruction.parts
         proxy = bool({"async", "async::generic"} & {*parts})
         if proxy or "mbarrier_init" in parts:
-            self._call("tw_check_proxy", self._number(int(proxy)))
+            self._call("tw_check_proxy", int(proxy))
         if orders_accesses(instruction):
-            self._call("tw_check_fence", self.e.mask(), self._number(int("cta" not in parts)))
+            self._call("tw_check_fence", self.e.mask(), int("cta" not in parts))
 
     def _pass_barrier(self, cluster: bool) -> None:
-        self._call("tw_check_through", self._number(int(cluster)), self._number(int(self.fences)))
+        self._call("tw_check_through", int(cluster), int(self.fences))
 
     def split(self, yes: Value, no: Value) -> None:
         self.shuffled.branch(self.e.op("or", yes, no))
@@ -410,9 +389,8 @@ class _Checker(Watcher):
         if operation.group is not None:
             keep = instruction.operands[0]
             left = keep.value if isinstance(keep, Immediate) else 0
-            numbers = [self._number(number) for number in (left, PRODUCTS, 0)]
-            self._call("tw_check_landed", self._number(1), *numbers)
-            self._call("tw_check_done", self._number(left))
+            self._call("tw_check_landed", 1, left, PRODUCTS, 0)
+            self._call("tw_check_done", left)
         elif operation.waits_for == "warpgroup":
             self._call("tw_check_ordered")
         elif operation.waits_for == "warp":
@@ -428,10 +406,10 @@ class _Checker(Watcher):
             return
         lanes = read(e, named, "u32", True)
         own = e.lanes("i32", [1 << lane for lane in range(32)])
-        missing = e.bits(e.compare("icmp eq", e.op("and", lanes, own), e.const(own, 0)))
-        self._call("tw_check_named", e.op("and", missing, e.mask()), self._number(instruction.line))
+        missing = e.bits(e.equals(e.op("and", lanes, own), 0))
+        self._call("tw_check_named", e.op("and", missing, e.mask()), instruction.line)
 
-    def _call(self, name: str, *given: Value) -> None:
+    def _call(self, name: str, *given: Value | int | str) -> None:
         ctx, _, block, warp = self.e.pointers()
         self.e.call(name, "void", ctx, block, warp, *given)
 
@@ -440,22 +418,19 @@ class _Checker(Watcher):
             return
         cluster = barrier.scope == "cluster"
         goes_on = not waits or cluster or self.e.is_apart
-        relaxed = "relaxed" in instruction.parts
-        numbers = (int(waits and not cluster), int(goes_on), int(relaxed), int(self.fences))
-        number = self._barrier_number(instruction, barrier)
-        self._call("tw_check_arrive", number, *(self._number(number) for number in numbers))
+        flags = (waits and not cluster, goes_on, "relaxed" in instruction.parts, self.fences)
+        self._call("tw_check_arrive", self._barrier_number(instruction, barrier), *map(int, flags))
 
-    def _barrier_number(self, instruction: Instruction, barrier: BarrierUse) -> Value:
+    def _barrier_number(self, instruction: Instruction, barrier: BarrierUse) -> Value | int:
         """The number of the barrier: 0 to 15, or 16 for the cluster's."""
         e, at = self.e, barrier.number
         if barrier.scope == "cluster":
-            return self._number(BARRIERS_OF_BLOCK - 1)
+            return BARRIERS_OF_BLOCK - 1
         if len(instruction.operands) <= at:
-            return self._number(0)
-        shape = e.shape_of(instruction.operands[at])
-        uniform = shape is not None and shape.uniform
+            return 0
+        uniform = e.is_uniform(instruction.operands[at])
         value = read(e, instruction.operands[at], "u32", not uniform)
-        return e.op("and", value if uniform else e.first_lane(value), self._number(15))
+        return e.op("and", value if uniform else e.first_lane(value), 15)
 
     # -- mbarriers ------------------------------------------------------------------------------
     def _mbarrier(self, instruction: Instruction) -> Value | None:
@@ -469,14 +444,11 @@ class _Checker(Watcher):
     def _before_mbarrier(self, instruction: Instruction, spot: Value) -> None:
         e, act = self.e, _act_of(instruction)
         window = self._space_of_mbarrier(instruction)
-        place, _ = e.buffers()
-        e.store(spot, place, 64)
-        action, flags = (Action.STORE, 0) if act == "make" else (Action.ATOMIC, STRONG)
-        numbers = (_MBARRIER_BYTES, window, int(action), flags, instruction.line)
-        given = [self._number(number) for number in numbers]
-        self._call("tw_check", Value("ptr", place), e.mask(), *given, _NULL, self._number(4))
+        place = e.list_addresses(spot)
+        kind = (Action.STORE, 0) if act == "make" else (Action.ATOMIC, STRONG)
+        self._call("tw_check", place, e.mask(), _MBARRIER_BYTES, window, *kind, instruction.line, NULL, 4)
         if act == "arrive after copies":
-            self._call("tw_check_told", Value("ptr", place), e.mask())
+            self._call("tw_check_told", place, e.mask())
         if act in ("arrive", "arrive after copies"):
             relaxed = RELAXED if "relaxed" in instruction.parts else 0
             self._synchronise(spot, window, RELEASE | relaxed)
@@ -484,29 +456,24 @@ class _Checker(Watcher):
     # -- copies and products --------------------------------------------------------------------
     def _copy_to_shared(self, item: Touch, instruction: Instruction) -> None:
         """Record a ``cp.async`` as in flight."""
-        e = self.e
-        addresses, _ = e.buffers()
-        e.store(item.addresses, addresses, 64)
-        size, line = self._number(item.size), self._number(instruction.line)
-        self._call("tw_check_copy", Value("ptr", addresses), e.mask(), size, line)
+        addresses = self.e.list_addresses(item.addresses)
+        self._call("tw_check_copy", addresses, self.e.mask(), item.size, instruction.line)
 
     def _group(self, instruction: Instruction, group: GroupUse) -> None:
-        kind = self._number(_GROUPS[group.of])
+        kind = _GROUPS[group.of]
         if group.act == "commit":
-            self._call("tw_check_commit", self._number(1) if group.of == "products" else self.e.mask(), kind)
+            self._call("tw_check_commit", 1 if group.of == "products" else self.e.mask(), kind)
             return
         first = instruction.operands[0] if instruction.operands else None
         keep = min(first.value, 1 << 30) if isinstance(first, Immediate) else -1
-        read = self._number(int("read" in instruction.parts))
-        self._call("tw_check_landed", self.e.mask(), self._number(keep), kind, read)
+        self._call("tw_check_landed", self.e.mask(), keep, kind, int("read" in instruction.parts))
 
     def _product(self, instruction: Instruction) -> None:
         vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
         used = {item.name for vector in vectors for item in registers_in(vector)} & set(self.numbers)
         places = sorted(self.numbers[name] for name in used)
-        text = f"internal constant [{len(places)} x i32] [{', '.join(f'i32 {place}' for place in places)}]"
-        count, line = self.e.const("i64", len(places)), self._number(instruction.line)
-        self._call("tw_check_used", Value("ptr", self._constant("registers", text)), count, line)
+        count = self.e.const("i64", len(places))
+        self._call("tw_check_used", self._constant("registers", places), count, instruction.line)
         for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):
             numbers = (int(of_a), rows, bricks, int(across), instruction.line)
-            self._call("tw_check_product", descriptor, *(self._number(number) for number in numbers))
+            self._call("tw_check_product", descriptor, *numbers)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import LANE_BITS, PROXY, WHOLE, Action, CopySide
-from tilewise.emulator.checking.flight_records import (
-    PRODUCTS,
-    SHARED,
-    Mark,
-    address_slot,
-    warp_pointers,
-    with_rank,
-)
-from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, serial_of
+from tilewise.emulator.check_layout import COPY, PROXY, WHOLE, Action, CopySide
+from tilewise.emulator.checking.flight_records import PRODUCTS, SHARED, Mark, mark, with_rank
+from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, call_for_warp
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import accessor, check_touch
 
 __all__ = ["routines"]
 
-_NULL = Value("ptr", "null")
 _ROWS = 8  # of a brick of a matrix, each of 16 bytes
 
 
@@ -39,11 +32,11 @@ def _walk_matrix() -> Routine:
 
     start, leading, stride = (r.op("shl", part(low, 0x3FFF), 4) for low in (0, 16, 32))
     mode, base = part(62, 3), part(49, 7)
-    plain = r.compare("icmp eq", mode, 0)
-    span = r.select(plain, r.const("i64", 16), r.op("lshr", r.const("i64", 256), mode))
+    plain = r.equals(mode, 0)
+    span = r.select(plain, 16, r.op("lshr", 256, mode))
     chunks = r.op("sub", r.op("lshr", span, 4), 1)
-    wide = r.select(plain, r.const("i64", 0), r.op("sub", r.const("i64", 4), mode))
-    across = r.compare("icmp ne", r["across"], 0)
+    wide = r.select(plain, 0, r.op("sub", 4, mode))
+    across = r.differs(r["across"], 0)
     far = r.select(across, r.select(plain, leading, stride), stride)
     near = r.select(across, r.select(plain, stride, leading), leading)
     end = r.wide(r.op("add", r["first"], r["rows"]))
@@ -61,35 +54,26 @@ def _walk_matrix() -> Routine:
 
 
 def _mark_row(r: Routine, place: Value) -> None:
-    many = r.const("i64", 16)
-    with r.when(r.compare("icmp eq", r["what"], Mark.LEAVE)):
-        space, flags = r.const("i32", SHARED), r.const("i32", PROXY)
+    with r.when(r.equals(r["what"], Mark.LEAVE)):
         # NOTE: while it is issued, ``time`` is the line of the PTX.
-        lane, load = r.const("i32", WHOLE), r.const("i32", int(Action.LOAD))
-        given = (lane, place, many, space, load, flags, r["time"], _NULL)
-        r.call("tw_check_touch", "void", *warp_pointers(r), *given)
-    marked = (r.const("i32", SHARED), place, many, r["what"], r["time"], r["who"])
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], *marked)
+        check_touch(r, WHOLE, place, 16, SHARED, Action.LOAD, PROXY, r["time"])
+    mark(r, SHARED, place, r.const("i64", 16), r["what"], r["time"], r["who"])
 
 
 def _issue() -> Routine:
     """Record a wgmma's read of a matrix: of A, if ``first`` is not 0, the warp's own rows; B once for four warps."""
     r = Routine("tw_check_product", "void", **WARP_PARAMETERS, **_MATRIX, line="i32")
     index = r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)
-    own = r.compare("icmp ne", r["first"], 0)  # of A: 16 of its 64 rows
-    with r.unless(r.op("or", own, r.compare("icmp eq", index, 0))):
-        r.give()
-    first = r.select(own, r.op("mul", index, 2), r.const("i32", 0))
-    way = r.const("i32", int(CopySide.FROM_SHARED))
-    numbers = (r.const("i32", 1), r.const("i32", 0), r.const("i32", PRODUCTS), way, r["line"])
-    copy = r.call("tw_check_record", "ptr", *warp_pointers(r), *numbers)
-    with r.when(r.compare("icmp eq", copy, _NULL)):
-        r.give()
-    high = r.cast("trunc", r.op("lshr", r["bits"], 32), "i32")
-    request = (r.cast("trunc", r["bits"], "i32"), high, first, r["rows"], r["bricks"], r["across"])
+    own = r.differs(r["first"], 0)  # of A: 16 of its 64 rows
+    r.give_if(r.negation(r.op("or", own, r.equals(index, 0))))
+    first = r.select(own, r.op("mul", index, 2), 0)
+    numbers = (1, 0, PRODUCTS, CopySide.FROM_SHARED, r["line"])
+    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
+    r.give_if(r.is_null(copy))
+    high = r.narrow(r.op("lshr", r["bits"], 32))
+    request = (r.narrow(r["bits"]), high, first, r["rows"], r["bricks"], r["across"])
     for i, value in enumerate(request):
-        r.put(address_slot(r, copy, r.const("i32", i)), 0, value)
-    leave, who = r.const("i32", Mark.LEAVE), r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)
-    given = (r["bits"], first, r["rows"], r["bricks"], r["across"], leave, r["line"], who)
-    r.call("tw_check_matrix", "void", *warp_pointers(r), *given)
+        r.put(copy, COPY.PLACES + 4 * i, value)
+    given = (r["bits"], first, r["rows"], r["bricks"], r["across"], Mark.LEAVE, r["line"])
+    call_for_warp(r, "tw_check_matrix", *given, accessor(r, WHOLE))
     return r

@@ -7,31 +7,29 @@ fence, and the group of products that uses it; the index is the register's numbe
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, LANE_BITS, WHOLE, FindingKind
+from tilewise.emulator.check_layout import CHECK, CLOCKS, WHOLE, FindingKind
 from tilewise.emulator.checking.flight_records import PRODUCTS, first_of_warpgroup, groups_of
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
+    call_for_warp,
     check_state,
     clocks_of,
     index_of,
     merge_private_clock,
     own_clock,
     own_entry,
-    serial_of,
+    raise_to,
 )
-from tilewise.emulator.layout import WARP, Space
+from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["ENTRY_BYTES", "routines"]
 
 ENTRY_BYTES = 16  # bytes of a register in the table
-_FENCED, _WRITES, _DONE = (
-    0,
-    4,
-    8,
-)  # at its start: whether the warp ever fenced; whether it wrote since; how many
-# of its groups it has waited for
+# At its start: whether the warp ever fenced; whether it wrote since; how many of its groups it has waited for.
+_FENCED, _WRITES, _DONE = 0, 4, 8
 _WRITTEN, _GROUP, _ISSUED = 0, 4, 8  # of a register: lines of the PTX, and the group and 1 more
 
 
@@ -49,29 +47,24 @@ def _closed_groups(r: Routine) -> Value:
     return r.field(groups_of(r, PRODUCTS), 0, "i32")
 
 
-def _report(r: Routine, kind: FindingKind, before: Value, lane: Value) -> None:
-    who = r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
-    other = r.op("or", r.op("shl", serial_of(r), LANE_BITS), WHOLE)
-    zero = r.const("i32", 0)
-    given = (r.const("i32", int(kind)), r.const("i32", int(Space.SHARED)), r["line"], before)
-    r.call("tw_check_finding", "void", r["ctx"], *given, r.const("i64", 0), who, other, zero, zero)
+def _report(r: Routine, kind: FindingKind, before: Value | int, lane: Value | int) -> None:
+    record_finding(r, kind, accessor(r, lane), r["line"], before, 0, accessor(r, WHOLE))
 
 
 def _first_lane(r: Routine) -> Value:
     """The number of the lowest lane in ``mask``."""
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    return r.op("and", r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 false)"), 31)
+    return r.op("and", r.find_lowest(r["mask"]), 31)
 
 
 def _fence() -> Routine:
     """A warp runs ``wgmma.fence``: its writes so far are ordered."""
     r = Routine("tw_check_ordered", "void", **WARP_PARAMETERS)
     table, size = _table(r), r.field(check_state(r), CHECK.REGISTERS, "i64")
-    r.put(table, _FENCED, r.const("i32", 1))
-    with r.unless(r.compare("icmp eq", r.field(table, _WRITES, "i32"), 0)):
-        r.put(table, _WRITES, r.const("i32", 0))
+    r.put(table, _FENCED, 1)
+    with r.when(r.differs(r.field(table, _WRITES, "i32"), 0)):
+        r.put(table, _WRITES, 0)
         with r.count(size, ENTRY_BYTES, ENTRY_BYTES) as at:
-            r.put(r.at(table, at), _WRITTEN, r.const("i32", 0))
+            r.put(r.at(table, at), _WRITTEN, 0)
     merge_private_clock(r)
     return r
 
@@ -90,9 +83,9 @@ def _check_write() -> Routine:
     entry = r.item(table, r["number"], ENTRY_BYTES)
     with r.when(_in_flight(r, entry)):
         _report(r, FindingKind.REGISTER_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
-    with r.unless(r.compare("icmp eq", r["counts"], 0)):
+    with r.when(r.differs(r["counts"], 0)):
         r.put(entry, _WRITTEN, r["line"])
-        r.put(table, _WRITES, r.const("i32", 1))
+        r.put(table, _WRITES, 1)
     return r
 
 
@@ -108,19 +101,19 @@ def _check_read() -> Routine:
 def _issue() -> Routine:
     """Check and record the registers, by number, of a wgmma that a warp issues."""
     r = Routine("tw_check_used", "void", **WARP_PARAMETERS, numbers="ptr", count="i64", line="i32")
-    table, whole = _table(r), r.const("i32", WHOLE)
-    never = r.compare("icmp eq", r.field(table, _FENCED, "i32"), 0)
-    dirty = r.both(r.negation(never), r.compare("icmp ne", r.field(table, _WRITES, "i32"), 0))
+    table = _table(r)
+    never = r.equals(r.field(table, _FENCED, "i32"), 0)
+    dirty = r.both(r.negation(never), r.differs(r.field(table, _WRITES, "i32"), 0))
     with r.when(never):
-        _report(r, FindingKind.REGISTER_UNFENCED, r.const("i32", 0), whole)
-        r.put(table, _FENCED, r.const("i32", 1))
+        _report(r, FindingKind.REGISTER_UNFENCED, 0, WHOLE)
+        r.put(table, _FENCED, 1)
     group = r.op("add", _closed_groups(r), 1)
     with r.count(r["count"]) as i:
-        entry = r.item(table, r.field(r.item(r["numbers"], i, 4), 0, "i32"), ENTRY_BYTES)
+        entry = r.item(table, r.element(r["numbers"], i, "i32"), ENTRY_BYTES)
         written = r.field(entry, _WRITTEN, "i32")
-        with r.when(r.both(dirty, r.compare("icmp ne", written, 0))):
-            _report(r, FindingKind.REGISTER_UNFENCED, written, whole)
-        r.put(entry, _WRITTEN, r.const("i32", 0))
+        with r.when(r.both(dirty, r.differs(written, 0))):
+            _report(r, FindingKind.REGISTER_UNFENCED, written, WHOLE)
+        r.put(entry, _WRITTEN, 0)
         r.put(entry, _GROUP, group)
         r.put(entry, _ISSUED, r["line"])
     return r
@@ -132,13 +125,10 @@ def _wait_groups() -> Routine:
     table = _table(r)
     done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), r.op("sub", _closed_groups(r), r["keep"]))
     r.put(table, _DONE, done)
-    time = r.field(
-        r.item(r.field(clocks_of(r), CLOCKS.PRODUCTS_DONE, "ptr"), first_of_warpgroup(r), 4), 0, "i32"
-    )
+    time = r.element(r.field(clocks_of(r), CLOCKS.PRODUCTS_DONE, "ptr"), first_of_warpgroup(r), "i32")
     own = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3))
     clock = r.item(own_clock(r), r.op("sub", own_entry(r), own), 4)
-    with r.count(4) as i, r.unless(r.compare("icmp eq", i, own)):
-        entry = r.item(clock, i, 4)
-        r.put(entry, 0, r.intrinsic("llvm.umax", r.field(entry, 0, "i32"), time))
-    r.call("tw_check_least", "void", r["ctx"], r["block"], r["warp"])
+    with r.count(4) as i, r.when(r.differs(i, own)):
+        raise_to(r, r.item(clock, i, 4), time)
+    call_for_warp(r, "tw_check_least")
     return r

@@ -26,12 +26,12 @@ def cvta(e: Context, instruction: Instruction) -> None:
     type_ = instruction.parts[-1] if instruction.parts else ""
     if type_ not in ("u32", "u64"):
         raise unsupported(instruction, "its type must be u32 or u64")
-    value = e.resize(read(e, source, type_, shape is None), "i64", False)
+    value = e.wide(read(e, source, type_, shape is None))
     if isinstance(source, Symbol) and "to" not in instruction.parts:
         place = e.program.places.get(source.name)
         window = WINDOWS.get(place.space, 0) if place else window
     if window:
-        value = e.op("sub" if "to" in instruction.parts else "add", value, e.const(value, window))
+        value = e.op("sub" if "to" in instruction.parts else "add", value, window)
     write(e, target, value, "u64", shape)
 
 
@@ -46,12 +46,12 @@ def isspacep(e: Context, instruction: Instruction) -> None:
         raise unsupported(instruction)
     value = read(e, source, "u64", shape is None)
     # The window of parameters is a part of the global one.
-    away = e.op("sub", value, e.const(value, WINDOWS.get(name, GENERIC_PARAM)))
-    result = e.compare("icmp ult", away, e.const(value, WINDOW))
+    away = e.op("sub", value, WINDOWS.get(name, GENERIC_PARAM))
+    result = e.is_below(away, WINDOW)
     if name == "shared" and "shared::cluster" not in instruction.parts:
         result = e.op("and", result, in_own_block(e, away))
     if name == "global":
-        result = e.op("or", result, e.compare("icmp ult", value, e.const(value, GENERIC_SHARED)))
+        result = e.op("or", result, e.is_below(value, GENERIC_SHARED))
     write(e, target, result, "pred", shape)
 
 

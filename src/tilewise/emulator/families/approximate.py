@@ -43,7 +43,7 @@ def _power_of_two(e: Emitter, x: Value) -> Value:
     fraction = e.op("fsub", x, e.op("fsub", shifted, e.real(x, _ROUNDER)))
     series = [math.log(2.0) ** k / math.factorial(k) for k in range(10)]
     part = e.cast("bitcast", _polynomial(e, fraction, series), "i64")
-    whole = e.op("shl", e.cast("bitcast", shifted, "i64"), e.const(part, 52))
+    whole = e.op("shl", e.cast("bitcast", shifted, "i64"), 52)
     return e.cast("bitcast", e.op("add", part, whole), "double")
 
 
@@ -57,9 +57,9 @@ def _lg2(e: Emitter, x: Value) -> Value:
     bits = e.cast("bitcast", x, "i64")
     # The exponent that leaves a number in [√½, √2).
     root = _bits(math.sqrt(0.5))
-    exponent = e.op("ashr", e.op("sub", bits, e.const(bits, root)), e.const(bits, 52))
-    near = e.cast("bitcast", e.op("sub", bits, e.op("shl", exponent, e.const(bits, 52))), "double")
-    whole = e.cast("bitcast", e.op("add", exponent, e.const(bits, _bits(_ROUNDER))), "double")
+    exponent = e.op("ashr", e.op("sub", bits, root), 52)
+    near = e.cast("bitcast", e.op("sub", bits, e.op("shl", exponent, 52)), "double")
+    whole = e.cast("bitcast", e.op("add", exponent, _bits(_ROUNDER)), "double")
     whole = e.op("fsub", whole, e.real(x, _ROUNDER))
     one = e.real(x, 1.0)
     ratio = e.op("fdiv", e.op("fsub", near, one), e.op("fadd", near, one))
@@ -70,7 +70,7 @@ def _lg2(e: Emitter, x: Value) -> Value:
     zero, infinity = e.real(x, 0.0), e.const(x, FORMATS["f64"].infinity)
     result = e.select(e.compare("fcmp oeq", x, infinity), infinity, result)
     result = e.select(e.compare("fcmp oeq", x, zero), e.negate(infinity), result)
-    return e.select(e.compare("fcmp ult", x, zero), e.const(x, FORMATS["f64"].nan), result)
+    return e.select(e.compare("fcmp ult", x, zero), FORMATS["f64"].nan, result)
 
 
 def _sine_of_turns(e: Emitter, turns: Value) -> Value:

@@ -24,7 +24,7 @@ from tilewise.emulator.lowering.values import read_bits, write
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.rounding import flush
 from tilewise.emulator.operations.operation import Access
-from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol, items_of
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_signed
 
 __all__: list[str] = []
@@ -129,7 +129,7 @@ def atom(e: Context, instruction: Instruction) -> None:
 
 
 def _items(instruction: Instruction, operand: Operand, elements: int) -> tuple[Operand, ...]:
-    items = operand.items if isinstance(operand, Vector) else (operand,)
+    items = items_of(operand)
     if len(items) != elements:
         raise unsupported(instruction, f"it takes {elements} elements")
     return items
@@ -329,7 +329,7 @@ def _locked(e: Emitter, kind: _Kind, place: Value, operand: Value, new: Value) -
     e.place(mine)
     old = e.load(type_, place.ref, kind.width)
     if kind.op == "cas":
-        new = e.select(e.compare("icmp eq", old, operand), new, old)
+        new = e.select(e.equals(old, operand), new, old)
     e.store(new, place.ref, kind.width)
     e.line(f"store atomic i32 0, ptr {lock} release, align 4")
     return old
@@ -360,10 +360,10 @@ def _single_sum(e: Emitter, kind: _Kind, old: Value, operand: Value) -> Value:
         return e.cast("bitcast", total, "i32")
     flushed = _no_payload(e, flush(e, e.op("fadd", flush(e, a), flush(e, b))))
     if kind.space == Space.GENERIC:
-        offset = e.op("sub", Value("i64", "%address"), e.const("i64", GENERIC_SHARED))
-        flushed = e.select(e.compare("icmp ult", offset, e.const("i64", WINDOW)), total, flushed)
+        offset = e.op("sub", Value("i64", "%address"), GENERIC_SHARED)
+        flushed = e.select(e.is_below(offset, WINDOW), total, flushed)
     return e.cast("bitcast", flushed, "i32")
 
 
 def _no_payload(e: Emitter, value: Value) -> Value:
-    return e.select(e.compare("fcmp uno", value, value), e.const(value, _NAN), value)
+    return e.select(e.compare("fcmp uno", value, value), _NAN, value)

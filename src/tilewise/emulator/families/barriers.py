@@ -45,16 +45,16 @@ def arrive(e: Context, instruction: Instruction) -> Value:
     use = operation_of(instruction).barrier
     assert use is not None
     operands = list(instruction.operands)
-    vote = e.const("i32", 0)
+    vote: Value | int = 0
     if use.votes:
         vote = _vote(e, instruction, operands.pop())
         operands.pop(0)
     elif not use.waits and len(operands) < 2:
         raise unsupported(instruction, "who arrives and does not wait has to say how many threads it is for")
     number, count = _numbers(e, operands)
-    waits = e.const("i32", 0 if not use.waits else 2 if e.is_apart else 1)
-    line = e.const("i32", instruction.line)
-    return e.call("tw_barrier", "i32", *e.pointers(), number, count, waits, e.mask(), vote, line)
+    waits = 0 if not use.waits else 2 if e.is_apart else 1
+    given = (number, count, waits, e.mask(), vote, instruction.line)
+    return e.call("tw_barrier", "i32", *e.pointers(), *given)
 
 
 def _vote(e: Context, instruction: Instruction, operand: Operand) -> Value:
@@ -64,27 +64,25 @@ def _vote(e: Context, instruction: Instruction, operand: Operand) -> Value:
     return e.bits(predicate)
 
 
-def _numbers(e: Context, operands: list[Operand]) -> tuple[Value, Value]:
+def _numbers(e: Context, operands: list[Operand]) -> tuple[Value, Value | int]:
     """The barrier's number and its count of threads (0: all)."""
     if not 1 <= len(operands) <= 2:
         raise unsupported(e.now, "it takes a barrier and a count")
     number = _one_of_all(e, operands[0], BARRIERS)
     if len(operands) < 2:
-        return number, e.const("i32", 0)
+        return number, 0
     count = _one_of_all(e, operands[1], _WRONG)
-    none = e.compare("icmp eq", count, e.const("i32", 0))
-    return number, e.select(none, e.const("i32", _WRONG), count)
+    return number, e.select(e.equals(count, 0), _WRONG, count)
 
 
 def _one_of_all(e: Context, operand: Operand, wrong: int) -> Value:
     """A number that all lanes must agree on; where they do not, one that no barrier can have."""
-    shape = e.shape_of(operand)
-    if shape is not None and shape.uniform:
+    if e.is_uniform(operand):
         return read(e, operand, "u32", False)
     values = read(e, operand, "u32", True)
     first = e.first_lane(values)
-    other = e.op("and", e.bits(e.compare("icmp ne", values, e.splat(first))), e.mask())
-    return e.select(e.compare("icmp eq", other, e.const("i32", 0)), first, e.const("i32", wrong))
+    other = e.op("and", e.bits(e.differs(values, e.splat(first))), e.mask())
+    return e.select(e.equals(other, 0), first, wrong)
 
 
 @waits(
@@ -112,8 +110,7 @@ def cluster_barrier(e: Context, instruction: Instruction) -> Value:
     kind = parts[1]
     if tuple(parts[2:]) not in forms[kind]:
         raise unsupported(instruction, _OF_CLUSTER)
-    line = e.const("i32", instruction.line)
-    return e.call(f"tw_cluster_{kind}", "i32", *e.pointers(), e.mask(), line)
+    return e.call(f"tw_cluster_{kind}", "i32", *e.pointers(), e.mask(), instruction.line)
 
 
 @effect("barrier.arrive", "barrier.cta.arrive", "barrier.cluster.arrive")
@@ -123,7 +120,7 @@ def arrive_and_go_on(e: Context, instruction: Instruction) -> None:
     assert lower is not None
     answer = lower(e, instruction)
     good = e.label("good")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 2)), "failed", good, likely=False)
+    e.branch(e.equals(answer, 2), "failed", good, likely=False)
     e.place(good)
 
 
@@ -131,18 +128,18 @@ def arrive_and_go_on(e: Context, instruction: Instruction) -> None:
 def bar_result(e: Context, instruction: Instruction) -> None:
     """What the votes at a barrier came to."""
     operands = instruction.operands
-    number = e.op("and", _one_of_all(e, operands[1], 0), e.const("i32", BARRIERS - 1))
-    place = e.op("mul", e.cast("zext", number, "i64"), e.const("i64", 4))
+    number = e.op("and", _one_of_all(e, operands[1], 0), BARRIERS - 1)
+    place = e.op("mul", e.cast("zext", number, "i64"), 4)
     result = e.load("i32", e.offset(e.offset("%warp", WARP.RESULTS), place), 4)
     target = operands[0]
     if not isinstance(target, Register):
         raise unsupported(instruction, "its destination must be a register")
     if "popc" in instruction.parts:
-        write(e, target, e.op("and", result, e.const("i32", 0xFFFF)), "u32")
+        write(e, target, e.op("and", result, 0xFFFF), "u32")
     elif "and" in instruction.parts:
-        count = e.op("and", result, e.const("i32", 0xFFFF))
-        total = e.op("lshr", result, e.const("i32", 16))
-        write(e, target, e.compare("icmp eq", count, total), "pred")
+        count = e.op("and", result, 0xFFFF)
+        total = e.op("lshr", result, 16)
+        write(e, target, e.equals(count, total), "pred")
     else:
-        count = e.op("and", result, e.const("i32", 0xFFFF))
-        write(e, target, e.compare("icmp ne", count, e.const("i32", 0)), "pred")
+        count = e.op("and", result, 0xFFFF)
+        write(e, target, e.differs(count, 0), "pred")

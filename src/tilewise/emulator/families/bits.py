@@ -28,13 +28,13 @@ def logic(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
 
 @pure("not", form=typed(1, ("pred", *_BITS)), ptx="1.0")
 def invert(e: Emitter, instruction: Instruction, a: Value) -> Value:
-    return e.op("xor", a, e.const(a, -1))
+    return e.op("xor", a, -1)
 
 
 @pure("cnot", form=typed(1, _BITS), ptx="1.0")
 def is_zero(e: Emitter, instruction: Instruction, a: Value) -> Value:
     """1 for 0, and 0 for all else."""
-    return e.cast("zext", e.compare("icmp eq", a, e.const(a, 0)), a.scalar)
+    return e.cast("zext", e.equals(a, 0), a.scalar)
 
 
 def _lop3_form(instruction: Instruction) -> OperandTypes:
@@ -63,13 +63,13 @@ def lop3(
     for row in range(8):
         if given.value >> row & 1:
             terms = [
-                value if row >> place & 1 else e.op("xor", value, e.const(value, -1))
+                value if row >> place & 1 else e.op("xor", value, -1)
                 for value, place in ((a, 2), (b, 1), (c, 0))
             ]
             result = e.op("or", result, e.op("and", e.op("and", terms[0], terms[1]), terms[2]))
     if q is None:
         return result
-    some = e.compare("icmp ne", result, e.const(result, 0))
+    some = e.differs(result, 0)
     return result, e.op(one_of(instruction, "and", "or"), some, q)
 
 
@@ -92,10 +92,10 @@ def shift(e: Emitter, instruction: Instruction, a: Value, amount: Value) -> Valu
 def shifted(e: Emitter, how: str, a: Value, amount: Value) -> Value:
     """A shift by any i32: by the width or more it gives 0, or the sign."""
     last = int(a.scalar[1:]) - 1
-    over = e.compare("icmp ugt", amount, e.const(amount, last))
-    by = e.resize(e.select(over, e.const(amount, last), amount), a.scalar, False)
+    over = e.is_above(amount, last)
+    by = e.resize(e.select(over, last, amount), a.scalar, False)
     result = e.op(how, a, by)
-    return result if how == "ashr" else e.select(over, e.const(a, 0), result)
+    return result if how == "ashr" else e.select(over, 0, result)
 
 
 def _funnel_form(instruction: Instruction) -> OperandTypes:
@@ -112,7 +112,7 @@ def funnel(e: Emitter, instruction: Instruction, a: Value, b: Value, amount: Val
     result = e.intrinsic("llvm.fshl" if left else "llvm.fshr", b, a, amount)
     if "wrap" in instruction.parts:
         return result
-    over = e.compare("icmp ugt", amount, e.const(amount, 31))
+    over = e.is_above(amount, 31)
     return e.select(over, a if left else b, result)
 
 
@@ -124,7 +124,7 @@ def _count_form(instruction: Instruction) -> OperandTypes:
 @pure("popc", "clz", form=_count_form, ptx="2.0", arch="sm_20")
 def count(e: Emitter, instruction: Instruction, a: Value) -> Value:
     if instruction.opcode == "popc":
-        return e.resize(e.intrinsic("llvm.ctpop", a), "i32", False)
+        return e.resize(e.count_bits(a), "i32", False)
     return e.resize(leading_zeros(e, a), "i32", False)
 
 
@@ -142,11 +142,11 @@ def find(e: Emitter, instruction: Instruction, a: Value) -> Value:
     """The highest bit that is no sign, counted from the bottom or from the top; -1 if there is none."""
     last = int(a.scalar[1:]) - 1
     if is_signed(instruction.parts[-1]):
-        a = e.op("xor", a, e.op("ashr", a, e.const(a, last)))
+        a = e.op("xor", a, e.op("ashr", a, last))
     above = e.resize(leading_zeros(e, a), "i32", False)
     if "shiftamt" not in instruction.parts:
-        return e.op("sub", e.const(above, last), above)
-    return e.select(e.compare("icmp ugt", above, e.const(above, last)), e.const(above, -1), above)
+        return e.op("sub", last, above)
+    return e.select(e.is_above(above, last), -1, above)
 
 
 def _nth_form(instruction: Instruction) -> OperandTypes:
@@ -160,26 +160,26 @@ def find_nth(e: Emitter, instruction: Instruction, mask: Value, base: Value, nth
 
     A base above 31, which PTX leaves open, finds none; n = -2**31 gives 0, as GPUs do.
     """
-    down = e.compare("icmp slt", nth, e.const(nth, 0))
+    down = e.compare("icmp slt", nth, 0)
     bits = e.select(down, e.intrinsic("llvm.bitreverse", mask), mask)
-    inside = e.compare("icmp ult", base, e.const(base, 32))
-    start = e.select(inside, base, e.const(base, 0))
-    start = e.select(down, e.op("sub", e.const(base, 31), start), start)
-    here = e.op("shl", e.const(bits, 1), start)
-    at_or_above = e.op("and", bits, e.op("shl", e.const(bits, -1), start))
+    inside = e.is_below(base, 32)
+    start = e.select(inside, base, 0)
+    start = e.select(down, e.op("sub", 31, start), start)
+    here = e.op("shl", 1, start)
+    at_or_above = e.op("and", bits, e.op("shl", -1, start))
     # n = 0 asks for the base's own bit.
-    own = e.compare("icmp eq", nth, e.const(nth, 0))
+    own = e.equals(nth, 0)
     left = e.select(own, e.op("and", bits, here), at_or_above)
-    left = e.select(inside, left, e.const(left, 0))
-    skip = e.op("sub", e.intrinsic("llvm.abs", nth, extra=("i1 false",)), e.const(nth, 1))
-    skip = e.select(own, e.const(skip, 0), skip)
+    left = e.select(inside, left, 0)
+    skip = e.op("sub", e.intrinsic("llvm.abs", nth, extra=("i1 false",)), 1)
+    skip = e.select(own, 0, skip)
     for i in range(32):
-        fewer = e.op("and", left, e.op("sub", left, e.const(left, 1)))
-        left = e.select(e.compare("icmp ugt", skip, e.const(skip, i)), fewer, left)
-    place = e.intrinsic("llvm.cttz", left, extra=("i1 false",))
-    place = e.select(down, e.op("sub", e.const(place, 31), place), place)
-    found = e.select(e.compare("icmp eq", left, e.const(left, 0)), e.const(left, -1), place)
-    return e.select(e.compare("icmp eq", nth, e.const(nth, -1 << 31)), e.const(found, 0), found)
+        fewer = e.op("and", left, e.op("sub", left, 1))
+        left = e.select(e.is_above(skip, i), fewer, left)
+    place = e.find_lowest(left)
+    place = e.select(down, e.op("sub", 31, place), place)
+    found = e.select(e.equals(left, 0), -1, place)
+    return e.select(e.equals(nth, -1 << 31), 0, found)
 
 
 @pure("brev", form=typed(1, ("b32", "b64")), ptx="2.0", arch="sm_20")
@@ -190,7 +190,7 @@ def reverse(e: Emitter, instruction: Instruction, a: Value) -> Value:
 # -- fields ----------------------------------------------------------------------------------------------
 def _low_byte(e: Emitter, of: Value, value: Value) -> Value:
     """The lowest byte of a position or a length. Of 64 bits PTX leaves more than that open; GPUs take all of it."""
-    return value if of.scalar == "i64" else e.op("and", value, e.const(value, 255))
+    return value if of.scalar == "i64" else e.op("and", value, 255)
 
 
 def _low_ones(e: Emitter, like: Value, length: Value) -> Value:
@@ -215,7 +215,7 @@ def extract(e: Emitter, instruction: Instruction, a: Value, start: Value, length
     # Shift the field's own top bit to the register's, and back: what it had above is gone.
     above = e.intrinsic("llvm.usub.sat", e.const(length, bits), length)
     result = shifted(e, "ashr", shifted(e, "shl", field, above), above)
-    return e.select(e.compare("icmp eq", length, e.const(length, 0)), e.const(a, 0), result)
+    return e.select(e.equals(length, 0), 0, result)
 
 
 def _insert_form(instruction: Instruction) -> OperandTypes:
@@ -228,7 +228,7 @@ def insert(e: Emitter, instruction: Instruction, a: Value, b: Value, start: Valu
     """b with a's lowest bits in the place of a field."""
     start, length = _low_byte(e, a, start), _low_byte(e, a, length)
     field = shifted(e, "shl", _low_ones(e, a, length), start)
-    kept = e.op("and", b, e.op("xor", field, e.const(field, -1)))
+    kept = e.without(b, field)
     return e.op("or", kept, e.op("and", shifted(e, "shl", a, start), field))
 
 
@@ -242,8 +242,8 @@ def _mask_form(instruction: Instruction) -> OperandTypes:
 def mask(e: Emitter, instruction: Instruction, start: Value, length: Value) -> Value:
     """A run of set bits from a start on."""
     if "wrap" in instruction.parts:
-        start = e.op("and", start, e.const(start, 31))
-        length = e.op("and", length, e.const(length, 31))
+        start = e.op("and", start, 31)
+        length = e.op("and", length, 31)
     return shifted(e, "shl", _low_ones(e, start, length), start)
 
 
@@ -257,16 +257,16 @@ def _extend_form(instruction: Instruction) -> OperandTypes:
 def extend(e: Emitter, instruction: Instruction, a: Value, length: Value) -> Value:
     """The lowest bits of a number, as many as ``length``, filled up with zeros or with their sign."""
     if "wrap" in instruction.parts:
-        length = e.op("and", length, e.const(length, 31))
+        length = e.op("and", length, 31)
     if not is_signed(instruction.parts[-1]):
         return e.op("and", a, _low_ones(e, a, length))
     above = e.intrinsic("llvm.usub.sat", e.const(length, 32), length)
     result = e.op("ashr", shifted(e, "shl", a, above), _at_most(e, above, 31))
-    return e.select(e.compare("icmp eq", length, e.const(length, 0)), e.const(a, 0), result)
+    return e.select(e.equals(length, 0), 0, result)
 
 
 def _at_most(e: Emitter, value: Value, most: int) -> Value:
-    return e.intrinsic("llvm.umin", value, e.const(value, most))
+    return e.intrinsic("llvm.umin", value, most)
 
 
 # -- permutations ----------------------------------------------------------------------------------------
@@ -298,10 +298,10 @@ def permute(e: Emitter, instruction: Instruction, a: Value, b: Value, selector: 
     if not mode:
         return _permute_by(e, a, b, selector)
     # Only four cases: each known, one chosen.
-    low = e.op("and", selector, e.const(selector, 3))
+    low = e.op("and", selector, 3)
     result = _permute_constant(e, a, b, _controls(mode, 0))
     for case in (1, 2, 3):
-        chosen = e.compare("icmp eq", low, e.const(low, case))
+        chosen = e.equals(low, case)
         result = e.select(chosen, _permute_constant(e, a, b, _controls(mode, case)), result)
     return result
 
@@ -320,7 +320,7 @@ def _permute_constant(e: Emitter, a: Value, b: Value, controls: list[int]) -> Va
     for byte, control in enumerate(controls):
         if control & 8:
             sign = element(e, b if control & 4 else a, control & 3, 8, True)
-            field = e.op("and", e.op("ashr", sign, e.const(sign, 7)), e.const(sign, 255 << 8 * byte))
+            field = e.op("and", e.op("ashr", sign, 7), 255 << 8 * byte)
             result = e.op("or", result, field)
         else:
             moved = (bool(control & 4), byte - (control & 3))
@@ -328,25 +328,25 @@ def _permute_constant(e: Emitter, a: Value, b: Value, controls: list[int]) -> Va
     for (from_b, distance), field_mask in moves.items():
         value = b if from_b else a
         if distance:
-            value = e.op("shl" if distance > 0 else "lshr", value, e.const(value, 8 * abs(distance)))
-        result = e.op("or", result, e.op("and", value, e.const(value, field_mask)))
+            value = e.op("shl" if distance > 0 else "lshr", value, 8 * abs(distance))
+        result = e.op("or", result, e.op("and", value, field_mask))
     return result
 
 
 def _permute_by(e: Emitter, a: Value, b: Value, selector: Value) -> Value:
-    low, high = e.resize(a, "i64", False), e.resize(b, "i64", False)
-    whole = e.op("or", low, e.op("shl", high, e.const(high, 32)))
+    low, high = e.wide(a), e.wide(b)
+    whole = e.op("or", low, e.op("shl", high, 32))
     result = e.const(a, 0)
     for byte in range(4):
-        control = e.op("lshr", selector, e.const(selector, 4 * byte))
-        place = e.op("shl", e.op("and", control, e.const(control, 7)), e.const(control, 3))
-        value = e.resize(e.op("lshr", whole, e.resize(place, "i64", False)), "i32", False)
-        value = e.op("and", value, e.const(value, 255))
-        top = e.op("shl", value, e.const(value, 24))
-        signs = e.op("and", e.op("ashr", top, e.const(top, 31)), e.const(top, 255))
-        is_sign = e.compare("icmp ne", e.op("and", control, e.const(control, 8)), e.const(control, 0))
+        control = e.op("lshr", selector, 4 * byte)
+        place = e.op("shl", e.op("and", control, 7), 3)
+        value = e.resize(e.op("lshr", whole, e.wide(place)), "i32", False)
+        value = e.op("and", value, 255)
+        top = e.op("shl", value, 24)
+        signs = e.op("and", e.op("ashr", top, 31), 255)
+        is_sign = e.differs(e.op("and", control, 8), 0)
         field = e.select(is_sign, signs, value)
-        result = e.op("or", result, e.op("shl", field, e.const(field, 8 * byte)))
+        result = e.op("or", result, e.op("shl", field, 8 * byte))
     return result
 
 
@@ -371,11 +371,11 @@ def pack(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value | No
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed(type_) else (0, (1 << bits) - 1)
     fields = []
     for value in (a, b):
-        clamped = e.intrinsic("llvm.smax", value, e.const(value, low))
-        clamped = e.intrinsic("llvm.smin", clamped, e.const(value, high))
-        fields.append(e.op("and", clamped, e.const(value, (1 << bits) - 1)))
-    result = e.op("or", e.op("shl", fields[0], e.const(a, bits)), fields[1])
-    return result if c is None else e.op("or", result, e.op("shl", c, e.const(c, 2 * bits)))
+        clamped = e.intrinsic("llvm.smax", value, low)
+        clamped = e.intrinsic("llvm.smin", clamped, high)
+        fields.append(e.op("and", clamped, (1 << bits) - 1))
+    result = e.op("or", e.op("shl", fields[0], bits), fields[1])
+    return result if c is None else e.op("or", result, e.op("shl", c, 2 * bits))
 
 
 # -- carry-less products ---------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ def carryless_product_and_sum(e: Emitter, instruction: Instruction, a: Value, b:
         return e.op("xor", _low_carryless(e, a, b), c)
     # Mirrored, the lower half is the upper one, all but the lowest bit of it.
     mirrored = _low_carryless(e, *(e.intrinsic("llvm.bitreverse", value) for value in (a, b)))
-    upper = e.op("lshr", e.intrinsic("llvm.bitreverse", mirrored), e.const(mirrored, 1))
+    upper = e.op("lshr", e.intrinsic("llvm.bitreverse", mirrored), 1)
     return e.op("xor", upper, c)
 
 
@@ -405,13 +405,11 @@ def _low_carryless(e: Emitter, a: Value, b: Value) -> Value:
     In each place at most 15 of them meet, whose sum fills that place and the three above it, where nothing else is. 16
     meet in the highest alone, and what they carry is beyond the end.
     """
-    left, right = (
-        [e.op("and", value, e.const(value, _EVERY_FOURTH << i)) for i in range(4)] for value in (a, b)
-    )
+    left, right = ([e.op("and", value, _EVERY_FOURTH << i) for i in range(4)] for value in (a, b))
     result = e.const(a, 0)
     for i in range(4):
         total = e.const(a, 0)
         for j in range(4):
             total = e.op("xor", total, e.op("mul", left[j], right[(i - j) % 4]))
-        result = e.op("or", result, e.op("and", total, e.const(total, _EVERY_FOURTH << i)))
+        result = e.op("or", result, e.op("and", total, _EVERY_FOURTH << i))
     return result

@@ -17,7 +17,16 @@ from tilewise.emulator.lowering.tables import check_operand_count, effect, unsup
 from tilewise.emulator.lowering.values import read, read_bits
 from tilewise.emulator.operations.operation import GroupUse
 from tilewise.emulator.operations.registry import operation_of
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol, Vector
+from tilewise.emulator.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+    items_of,
+)
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb
 from tilewise.emulator.support.reduction import OPERATIONS, element_of, valid
@@ -123,27 +132,16 @@ class Columns:
         e = self.e
         wide = take_addresses(e, self.instruction, operand)
         if space.startswith("shared"):
-            wide = e.op("and", wide, e.const(wide, 0xFFFF_FFFF))
+            wide = e.op("and", wide, 0xFFFF_FFFF)
         elif space == "generic" and isinstance(operand, Address) and isinstance(operand.base, Symbol):
             place = e.program.places.get(operand.base.name)
-            wide = e.op("add", wide, e.const(wide, WINDOWS.get(place.space, 0) if place else 0))
+            wide = e.op("add", wide, WINDOWS.get(place.space, 0) if place else 0)
         self.put(offset, wide)
 
     def issue(self, kind: Flight, group: FlightClass, verb: int) -> None:
         e = self.e
-        answer = e.call(
-            "tw_bulk",
-            "i32",
-            *e.pointers(),
-            Value("ptr", self.place),
-            Value("ptr", e.offset(self.place, VALUES)),
-            e.const("i32", int(kind)),
-            e.const("i32", int(group)),
-            e.const("i32", verb),
-            e.mask(),
-            e.const("i32", self.instruction.line),
-        )
-        e.leave_on_fault(answer)
+        values = e.offset(self.place, VALUES)
+        e.call_or_leave("tw_bulk", self.place, values, kind, group, verb, e.mask(), self.instruction.line)
 
 
 # -- copies and reductions ------------------------------------------------------------------------------
@@ -259,12 +257,12 @@ def put_cluster_address(columns: Columns, offset: int, operand: Operand, generic
     if generic:
         place = e.offset(columns.place, offset // 8 * COLUMN)
         wide = e.load(vector("i64"), place, 64)
-        e.store(e.op("sub", wide, e.const(wide, GENERIC_SHARED)), place, 64)
+        e.store(e.op("sub", wide, GENERIC_SHARED), place, 64)
 
 
 def _values(e: Context, instruction: Instruction, operand: Operand, type_: str, count: int) -> None:
     """Leave each lane's values where ``tw_bulk`` takes them from, 16 bytes apart."""
-    items = operand.items if isinstance(operand, Vector) else (operand,)
+    items = items_of(operand)
     if len(items) != count or any(not isinstance(item, Register | Immediate) for item in items):
         raise unsupported(instruction, f"it takes {count} values")
     size = TYPE_BYTES[type_]

@@ -73,7 +73,7 @@ def _address(e: Context, instruction: Instruction, as_vector: bool) -> tuple[Val
     place = e.program.places.get(source.name) if isinstance(source, Symbol) else None
     if place and (generic or place.space != "shared"):
         raise unsupported(instruction, "a variable must be in shared memory, and the space named")
-    return e.resize(read(e, source, type_, as_vector), "i64", False), generic
+    return e.wide(read(e, source, type_, as_vector)), generic
 
 
 def _target(instruction: Instruction) -> Register:
@@ -93,16 +93,16 @@ def mapa(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 3)
     shape = e.result_shape(instruction)
     address, generic = _address(e, instruction, shape is None)
-    given = e.resize(read(e, instruction.operands[2], "u32", shape is None), "i64", False)
-    rank = e.intrinsic("llvm.umin", given, e.const(given, _RANKS - 1))
+    given = e.wide(read(e, instruction.operands[2], "u32", shape is None))
+    rank = e.intrinsic("llvm.umin", given, _RANKS - 1)
     if generic:
-        away = e.op("sub", address, e.const(address, GENERIC_SHARED))
-        inside = e.compare("icmp ult", away, e.const(away, WINDOW))
-        rank = e.select(inside, rank, e.const(rank, _RANKS - 1))
-    high = e.op("shl", e.op("add", rank, e.const(rank, 1)), e.const(rank, RANK_SHIFT))
-    result = e.op("or", e.op("and", address, e.const(address, _OFFSET)), high)
+        away = e.op("sub", address, GENERIC_SHARED)
+        inside = e.is_below(away, WINDOW)
+        rank = e.select(inside, rank, _RANKS - 1)
+    high = e.op("shl", e.op("add", rank, 1), RANK_SHIFT)
+    result = e.op("or", e.op("and", address, _OFFSET), high)
     if generic:
-        result = e.op("add", result, e.const(result, GENERIC_SHARED))
+        result = e.op("add", result, GENERIC_SHARED)
     type_ = instruction.parts[-1]
     write(e, _target(instruction), e.resize(result, f"i{type_[1:]}", False), type_, shape)
 
@@ -113,9 +113,9 @@ def getctarank(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 2)
     shape = e.result_shape(instruction)
     address, _ = _address(e, instruction, shape is None)
-    number = e.op("and", e.op("lshr", address, e.const(address, RANK_SHIFT)), e.const(address, _RANKS))
-    named = e.resize(e.op("sub", number, e.const(number, 1)), "i32", False)
-    own = e.compare("icmp eq", number, e.const(number, 0))
+    number = e.op("and", e.op("lshr", address, RANK_SHIFT), _RANKS)
+    named = e.resize(e.op("sub", number, 1), "i32", False)
+    own = e.equals(number, 0)
     write(e, _target(instruction), e.select(own, _own_rank(e, named), named), "u32", shape)
 
 
@@ -126,10 +126,10 @@ def _own_rank(e: Context, like: Value) -> Value:
 
 def in_own_block(e: Context, away: Value) -> Value:
     """Whether an address, less the start of the window of shared memory, is of the block's own."""
-    number = e.op("lshr", away, e.const(away, RANK_SHIFT))
-    own = e.op("add", e.resize(_own_rank(e, away), "i64", False), e.const(away, 1))
-    none = e.compare("icmp eq", number, e.const(number, 0))
-    return e.op("or", none, e.compare("icmp eq", number, own))
+    number = e.op("lshr", away, RANK_SHIFT)
+    own = e.op("add", e.wide(_own_rank(e, away)), 1)
+    none = e.equals(number, 0)
+    return e.op("or", none, e.equals(number, own))
 
 
 # -- what changes nothing here ----------------------------------------------------------------------------
@@ -205,11 +205,9 @@ def try_cancel(e: Context, instruction: Instruction) -> None:
         columns.issue(Flight.REMOTE, FlightClass.MBARRIER, Verb.WRITE)
         return
     places = [e.offset(columns.place, offset // 8 * COLUMN) for offset in offsets]
-    within = [
-        e.op("and", held, e.const(held, _OFFSET)) for held in (e.load("<32 x i64>", p, 64) for p in places)
-    ]
+    within = [e.op("and", held, _OFFSET) for held in (e.load("<32 x i64>", p, 64) for p in places)]
     with _each_rank(e) as rank:
-        named = e.splat(e.op("shl", e.op("add", rank, e.const("i64", 1)), e.const("i64", RANK_SHIFT)))
+        named = e.splat(e.op("shl", e.op("add", rank, 1), RANK_SHIFT))
         for place, address in zip(places, within, strict=True):
             e.store(e.op("or", address, named), place, 64)
         columns.issue(Flight.REMOTE, FlightClass.MBARRIER, Verb.WRITE)
@@ -224,10 +222,10 @@ def _each_rank(e: Context) -> Iterator[Value]:
     e.place(top)
     rank = e.load("i64", number, 8)
     yield rank
-    following = e.op("add", rank, e.const("i64", 1))
+    following = e.op("add", rank, 1)
     e.store(following, number, 8)
     count = e.load("i64", e.offset("%ctx", LAUNCH.CLUSTER), 8)
-    e.branch(e.compare("icmp ult", following, count), top, done)
+    e.branch(e.is_below(following, count), top, done)
     e.place(done)
 
 
@@ -246,10 +244,10 @@ def _query_form(instruction: Instruction) -> OperandTypes:
 @pure("clusterlaunchcontrol.query_cancel", form=_query_form, ptx="8.6", arch="sm_100")
 def query_cancel(e: Emitter, instruction: Instruction, response: Value) -> Value | tuple[Value, ...]:
     """Whether a response names a canceled cluster, or the place of that cluster's first block in the grid."""
-    words = [e.resize(e.op("lshr", response, e.const(response, 32 * i)), "i32", False) for i in range(4)]
+    words = [e.resize(e.op("lshr", response, 32 * i), "i32", False) for i in range(4)]
     query = instruction.parts[1]
     if query == "is_canceled":
-        return e.compare("icmp ne", words[3], e.const(words[3], 0))
+        return e.differs(words[3], 0)
     if query == "get_first_ctaid":  # of the fourth element the manual says nothing
         return tuple(words)
     return words[_QUERIES[query]]

@@ -33,12 +33,8 @@ __all__: list[str] = []
 # rint is roundeven in the rounding mode that is always set; every C library has it.
 _TO_INTEGER = {"rni": "llvm.rint", "rzi": "llvm.trunc", "rmi": "llvm.floor", "rpi": "llvm.ceil"}
 _SCALED = "scaled::n2::ue8m0"
-_FLOATS = {
-    "f16": 0,
-    "bf16": 0,
-    "f32": 1,
-    "f64": 2,
-}  # by what holds what: all of one rank hold all of a lower one
+# By what holds what: all of one rank hold all of a lower one.
+_FLOATS = {"f16": 0, "bf16": 0, "f32": 1, "f64": 2}
 
 
 def _form(instruction: Instruction) -> OperandTypes:
@@ -99,9 +95,9 @@ def _integers(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) 
         high = (1 << (bits_of(to) - is_signed(to))) - 1
         order = "s" if is_signed(of) else "u"
         if is_signed(of) and low > -(1 << (have - 1)):
-            a = e.intrinsic("llvm.smax", a, e.const(a, low))
+            a = e.intrinsic("llvm.smax", a, low)
         if high < (1 << (have - is_signed(of))) - 1:
-            a = e.intrinsic(f"llvm.{order}min", a, e.const(a, high))
+            a = e.intrinsic(f"llvm.{order}min", a, high)
     return e.resize(a, llvm_scalar(to), is_signed(of))
 
 
@@ -160,11 +156,11 @@ def _to_tf32(e: Emitter, instruction: Instruction, a: Value, of: str) -> Value:
     way = _check_modifiers(instruction, ("rna", "rn", "rz"), f"satfinite {relu}")
     finite = "satfinite" in instruction.parts
     bits = narrow(e, _limited(e, instruction, a), FORMATS["tf32"], way, finite)
-    bits = e.op("shl", bits, e.const(bits, 13))
+    bits = e.op("shl", bits, 13)
     if way == "rna" and not finite:
         # GPUs cut a NaN's digits off, too; of some an infinity is left.
         whole = e.cast("bitcast", a, "i32")
-        cut = e.op("and", whole, e.const(whole, 0xFFFF_E000))
+        cut = e.op("and", whole, 0xFFFF_E000)
         bits = e.select(e.compare("fcmp uno", a, a), cut, bits)
     return e.cast("bitcast", bits, "float")
 
@@ -180,7 +176,7 @@ def _to_integer(e: Emitter, instruction: Instruction, a: Value, to: str, of: str
     if of != "f64" and bits_of(to) < 64:
         return result  # NaN has become 0
     nan = e.compare("fcmp uno", value, value)
-    return e.select(nan, e.const(result, 1 << (bits_of(to) - 1)), result)
+    return e.select(nan, 1 << (bits_of(to) - 1), result)
 
 
 def _from_integer(e: Emitter, instruction: Instruction, a: Value, to: str, of: str) -> Value:
@@ -232,7 +228,7 @@ def _packed_by_chance(
     _check_modifiers(instruction, ("rs",), "satfinite relu")
     if (to, of) != ("bf16x2", "f32"):
         raise unsupported(instruction, ".rs is supported between these types alone: .bf16x2.f32")
-    bits = (e.op("and", chance, e.const(chance, 0xFFFF)), e.op("lshr", chance, e.const(chance, 16)))
+    bits = (e.op("and", chance, 0xFFFF), e.op("lshr", chance, 16))
     values = (_limited(e, instruction, value) for value in (low, high))
     finite = "satfinite" in instruction.parts
     return halves.join(e, *(narrow_by_chance(e, v, r, finite) for v, r in zip(values, bits, strict=True)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewise.emulator.families.mbarriers import change, lane_addresses
 from tilewise.emulator.layout import FLIGHT, LAUNCH, Flight, FlightClass, Mbarrier, Space
-from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.llvm.emit import NULL, Value, vector
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import (
     MemoryAccess,
@@ -65,35 +65,31 @@ def wait_groups(e: Context, instruction: Instruction, group: FlightClass) -> Non
     some, done = e.label("some"), e.label("done")
     e.branch(_is_eager(e), done, some, likely=True)
     e.place(some)
-    number = e.const("i32", int(group))
     if "commit_group" in instruction.parts:
-        e.call("tw_commit", "void", Value("ptr", "%warp"), e.mask(), number)
+        e.call("tw_commit", "void", "%warp", e.mask(), group)
     else:
-        answer = e.call("tw_await", "i32", *e.pointers(), e.mask(), number, e.const("i32", keep))
-        e.leave_on_fault(answer)
+        e.call_or_leave("tw_await", e.mask(), group, keep)
     e.jump(done)
     e.place(done)
 
 
 def _is_eager(e: Context) -> Value:
     order = e.load("i64", e.offset("%ctx", LAUNCH.ORDER), 8)
-    return e.compare("icmp eq", order, e.const("i64", 0))
+    return e.equals(order, 0)
 
 
 def issue(e: Context, instruction: Instruction, kind: Flight, group: FlightClass, mask: Value) -> str:
     """A new flight of the lanes in ``mask``: a pointer to its data, for the caller to fill in."""
-    numbers = [e.const("i32", int(kind)), e.const("i32", int(group)), mask]
-    flight = e.call("tw_flight", "ptr", *e.pointers(), *numbers, e.const("i32", instruction.line))
+    flight = e.call("tw_flight", "ptr", *e.pointers(), kind, group, mask, instruction.line)
     good = e.label("good")
-    e.branch(e.compare("icmp ne", flight, Value("ptr", "null")), good, "failed", likely=True)
+    e.branch(e.differs(flight, NULL), good, "failed", likely=True)
     e.place(good)
     return e.offset(flight.ref, FLIGHT.DATA)
 
 
 def set_off(e: Context, data: str) -> None:
     """Issue a flight whose data is filled in."""
-    flight = Value("ptr", e.offset(data, -FLIGHT.DATA))
-    e.leave_on_fault(e.call("tw_fly", "i32", *e.pointers(), flight))
+    e.call_or_leave("tw_fly", e.offset(data, -FLIGHT.DATA))
 
 
 @effect("cp.async.mbarrier.arrive", asynchronous=True, mbarrier=MbarrierUse("arrive after copies"), **_AMPERE)
@@ -158,9 +154,7 @@ def _in_flight(
     e.store(every_address(e, target), e.offset(data, COPY_PLACES), 64)
     e.store(bytes_read, e.offset(data, COPY_READS), 64)
     e.store(e.const("i32", source.size), e.offset(data, COPY_SIZE), 4)
-    places, size = Value("ptr", e.offset(data, COPY_PLACES)), e.const("i32", source.size)
-    line = e.const("i32", instruction.line)
-    e.leave_on_fault(e.call("tw_spoil", "i32", *e.pointers(), places, e.mask(), size, line))
+    e.call_or_leave("tw_spoil", e.offset(data, COPY_PLACES), e.mask(), source.size, instruction.line)
     set_off(e, data)
 
 
@@ -171,11 +165,11 @@ def _at_once(e: Context, source: MemoryAccess, target: MemoryAccess, bytes_read:
         e.jump(done)
         return
     slow = e.label("slow")
-    whole = e.compare("icmp eq", bytes_read, e.const(bytes_read, size))
-    whole_bits = e.op("or", e.bits(whole), e.op("xor", e.mask(), e.const("i32", -1)))
-    every = e.op("and", e.mask(), e.const("i32", -1))
-    whole_all = e.compare("icmp eq", whole_bits, e.const("i32", -1))
-    full = e.compare("icmp eq", every, e.const("i32", -1))
+    whole = e.equals(bytes_read, size)
+    whole_bits = e.op("or", e.bits(whole), e.op("xor", e.mask(), -1))
+    every = e.op("and", e.mask(), -1)
+    whole_all = e.equals(whole_bits, -1)
+    full = e.equals(every, -1)
     fast = e.label("fast")
     e.branch(e.op("and", whole_all, full), fast, slow, likely=True)
     e.place(fast)
@@ -212,10 +206,10 @@ def bytes_to_read(e: Context, operand: Operand | None, size: int) -> Value:
     name = getattr(operand, "name", "")
     if e.types.get(name) == "pred":
         ignored = read(e, operand, "pred", True)
-        return e.select(ignored, e.const(vector("i32"), 0), e.const(vector("i32"), size))
+        return e.select(ignored, e.const(vector("i32"), 0), size)
     if e.types.get(name) in ("b64", "u64", "s64"):
         return e.const(vector("i32"), size)  # a cache policy
-    return e.intrinsic("llvm.umin", read(e, operand, "u32", True), e.const(vector("i32"), size))
+    return e.intrinsic("llvm.umin", read(e, operand, "u32", True), size)
 
 
 def _slow(e: Context, source: MemoryAccess, target: MemoryAccess, bytes_read: Value) -> None:
@@ -224,16 +218,5 @@ def _slow(e: Context, source: MemoryAccess, target: MemoryAccess, bytes_read: Va
     e.store(bytes_read, sizes, 64)
     places = e.offset(sizes, 256)
     e.store(every_address(e, target), places, 64)
-    answer = e.call(
-        "tw_copy",
-        "i32",
-        *e.pointers(),
-        Value("ptr", addresses),
-        Value("ptr", places),
-        e.mask(),
-        e.const("i32", source.size),
-        Value("ptr", sizes),
-        e.const("i32", source.line),
-    )
-    e.leave_on_fault(answer)
+    e.call_or_leave("tw_copy", addresses, places, e.mask(), source.size, sizes, source.line)
     remember_array(e, source, e.first_lane(every_address(e, source)))

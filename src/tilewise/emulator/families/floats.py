@@ -17,7 +17,7 @@ from collections.abc import Callable
 from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.tables import pure, same_types, unsupported
 from tilewise.emulator.numerics import halves
-from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, directed, flush, rectify, shaped
+from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS, directed, flush, rectify
 from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.ptx.syntax import Instruction
 
@@ -160,7 +160,7 @@ def _finish(e: Emitter, instruction: Instruction, type_: str, value: Value) -> V
 def _zeroed(e: Emitter, value: Value, where: Value) -> Value:
     """Zeros of a float's sign where a condition holds."""
     bits = e.cast("bitcast", value, "i32")
-    zero = e.op("and", bits, e.const(bits, 1 << 31))
+    zero = e.op("and", bits, 1 << 31)
     return e.cast("bitcast", e.select(where, zero, bits), "float")
 
 
@@ -212,7 +212,7 @@ def _small_quotient(e: Emitter, a: Value, b: Value, quotient: Value) -> Value:
         e.compare("fcmp ogt", size, e.real(a, 2.0**126)),
         e.compare("fcmp olt", size, infinity),
     )
-    sign = e.op("and", e.cast("bitcast", quotient, "i32"), e.const(shaped(a, "i32"), 1 << 31))
+    sign = e.op("and", e.cast("bitcast", quotient, "i32"), 1 << 31)
     number = e.compare("fcmp olt", e.intrinsic("llvm.fabs", a), infinity)
     nan = e.const(a, FORMATS["f32"].nan)
     return e.select(large, e.select(number, e.cast("bitcast", sign, "float"), nan), quotient)
@@ -285,15 +285,15 @@ def _upper_word(e: Emitter, a: Value, function: Callable[[Value], Value]) -> Val
     """A function of doubles that sees upper words alone, with subnormal numbers as zeros."""
 
     def cut(value: Value) -> Value:
-        bits = e.op("and", e.cast("bitcast", value, "i64"), e.const(shaped(value, "i64"), ~0xFFFF_FFFF))
-        exponent = e.op("and", bits, e.const(bits, 0x7FF0_0000_0000_0000))
-        zero = e.op("and", bits, e.const(bits, 1 << 63))
-        bits = e.select(e.compare("icmp eq", exponent, e.const(bits, 0)), zero, bits)
+        bits = e.op("and", e.cast("bitcast", value, "i64"), ~0xFFFF_FFFF)
+        exponent = e.op("and", bits, 0x7FF0_0000_0000_0000)
+        zero = e.op("and", bits, 1 << 63)
+        bits = e.select(e.equals(exponent, 0), zero, bits)
         return e.cast("bitcast", bits, "double")
 
     result = function(cut(a))
     nan = e.op("or", e.compare("fcmp uno", a, a), e.compare("fcmp uno", result, result))
-    return e.select(nan, e.const(a, 0x7FFF_FFFF_0000_0000), cut(result))
+    return e.select(nan, 0x7FFF_FFFF_0000_0000, cut(result))
 
 
 # -- order and sign ---------------------------------------------------------------------------------
@@ -340,10 +340,10 @@ def sign(e: Emitter, instruction: Instruction, a: Value) -> Value:
             return one_nan(e, result) if type_ == "f32" else _quiet(e, value, result)
         bits = e.cast("bitcast", value, "i16")
         word, mask = ("xor", 0x8000) if instruction.opcode == "neg" else ("and", 0x7FFF)
-        changed = e.op(word, bits, e.const(bits, mask))
-        size, of = e.op("and", bits, e.const(bits, 0x7FFF)), FORMATS[type_]
-        nan = e.compare("icmp ugt", size, e.const(size, of.infinity))
-        return e.cast("bitcast", e.select(nan, e.const(bits, of.nan), changed), value.scalar)
+        changed = e.op(word, bits, mask)
+        size, of = e.op("and", bits, 0x7FFF), FORMATS[type_]
+        nan = e.is_above(size, of.infinity)
+        return e.cast("bitcast", e.select(nan, of.nan, changed), value.scalar)
 
     return halves.each(e, instruction.parts[-1], one, a)
 
@@ -352,7 +352,7 @@ def _quiet(e: Emitter, value: Value, result: Value) -> Value:
     """What becomes of a double, or the double itself if it is a NaN, made quiet."""
     bits, changed = (e.cast("bitcast", item, "i64") for item in (value, result))
     nan = e.compare("fcmp uno", value, value)
-    return e.cast("bitcast", e.select(nan, e.op("or", bits, e.const(bits, 1 << 51)), changed), "double")
+    return e.cast("bitcast", e.select(nan, e.op("or", bits, 1 << 51), changed), "double")
 
 
 @pure("copysign", form=same_types(2), ptx="2.0", arch="sm_20")
@@ -373,24 +373,24 @@ def testp(e: Emitter, instruction: Instruction, a: Value) -> Value:
         raise unsupported(instruction, "not in this form")
     of = FORMATS[instruction.parts[-1]]
     whole = e.cast("bitcast", a, of.storage)
-    size = e.op("and", whole, e.const(whole, (1 << (of.bits - 1)) - 1))
+    size = e.op("and", whole, (1 << (of.bits - 1)) - 1)
     infinity = e.const(size, of.infinity)
     match instruction.parts[0]:
         case "finite":
-            return e.compare("icmp ult", size, infinity)
+            return e.is_below(size, infinity)
         case "infinite":
-            return e.compare("icmp eq", size, infinity)
+            return e.equals(size, infinity)
         case "number":
-            return e.compare("icmp ule", size, infinity)
+            return e.is_at_most(size, infinity)
         case "notanumber":
-            return e.compare("icmp ugt", size, infinity)
+            return e.is_above(size, infinity)
     # One less turns zero into the largest integer, so that one comparison finds the subnormal numbers.
     smallest = e.const(size, (1 << of.fraction) - 1)
-    less = e.op("sub", size, e.const(size, 1))
+    less = e.op("sub", size, 1)
     match instruction.parts[0]:
         case "subnormal":
-            return e.compare("icmp ult", less, smallest)
+            return e.is_below(less, smallest)
         case "normal":
-            usual = e.compare("icmp uge", less, smallest)
-            return e.op("and", usual, e.compare("icmp ult", size, infinity))
+            usual = e.is_at_least(less, smallest)
+            return e.op("and", usual, e.is_below(size, infinity))
     raise unsupported(instruction, f"no test {instruction.parts[0]!r}")

@@ -141,7 +141,7 @@ def high_product(e: Emitter, a: Value, b: Value, signed: bool) -> Value:
     bits = int(a.scalar[1:])
     scalar = f"i{bits * 2}"
     whole = e.op("mul", e.resize(a, scalar, signed), e.resize(b, scalar, signed))
-    return e.resize(e.op("lshr", whole, e.const(whole, bits)), f"i{bits}", False)
+    return e.resize(e.op("lshr", whole, bits), f"i{bits}", False)
 
 
 def product_and_sum(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> Value:
@@ -165,11 +165,11 @@ def short_product(e: Emitter, instruction: Instruction, a: Value, b: Value, c: V
     shift = "ashr" if is_signed(instruction.parts[-1]) else "lshr"
     wide = []
     for value in (a, b):
-        long = e.resize(value, "i64", False)
-        wide.append(e.op(shift, e.op("shl", long, e.const(long, 40)), e.const(long, 40)))
+        long = e.wide(value)
+        wide.append(e.op(shift, e.op("shl", long, 40), 40))
     whole = e.op("mul", *wide)
     if "hi" in instruction.parts:
-        whole = e.op("lshr", whole, e.const(whole, 16))
+        whole = e.op("lshr", whole, 16)
     result = e.resize(whole, "i32", False)
     if c is None:
         return result
@@ -181,14 +181,14 @@ def divide(e: Emitter, instruction: Instruction, a: Value, b: Value) -> Value:
     """div and rem. PTX leaves division by zero open: all bits are set, as GPUs do."""
     bits = int(a.scalar[1:])
     signed = is_signed(instruction.parts[-1])
-    zero = e.compare("icmp eq", b, e.const(b, 0))
-    safe = e.select(zero, e.const(b, 1), b)
+    zero = e.equals(b, 0)
+    safe = e.select(zero, 1, b)
     if signed:
         # The least number by -1 wraps around to itself: the same as by 1, and no trap.
-        least = e.compare("icmp eq", a, e.const(a, 1 << (bits - 1)))
-        minus = e.compare("icmp eq", b, e.const(b, -1))
-        safe = e.select(e.op("and", least, minus), e.const(b, 1), safe)
-    return e.select(zero, e.const(a, -1), e.op(f"{'s' if signed else 'u'}{instruction.opcode}", a, safe))
+        least = e.equals(a, 1 << (bits - 1))
+        minus = e.equals(b, -1)
+        safe = e.select(e.op("and", least, minus), 1, safe)
+    return e.select(zero, -1, e.op(f"{'s' if signed else 'u'}{instruction.opcode}", a, safe))
 
 
 @pure("sad", form=typed(3, WORDS), ptx="1.0")
@@ -253,10 +253,10 @@ def carry_form(instruction: Instruction) -> OperandTypes:
 def add_carry(e: Emitter, a: Value, b: Value, carry: Value | None) -> tuple[Value, Value]:
     """A sum, with a carry in if there is one, and the carry out."""
     total = e.op("add", a, b)
-    out = e.compare("icmp ult", total, a)
+    out = e.is_below(total, a)
     if carry is not None:
         more = e.op("add", total, e.cast("zext", carry, a.scalar))
-        out = e.op("or", out, e.compare("icmp ult", more, total))
+        out = e.op("or", out, e.is_below(more, total))
         total = more
     return total, out
 
@@ -272,7 +272,7 @@ def with_carry(e: Emitter, instruction: Instruction, *sources: Value) -> tuple[V
         return add_carry(e, found, c, carry)
     a, b = sources[:2]
     if opcode.startswith("sub"):
-        b = e.op("xor", b, e.const(b, -1))
+        b = e.op("xor", b, -1)
         carry = e.const("<32 x i1>" if a.is_vector else "i1", 1) if carry is None else carry
     return add_carry(e, a, b, carry)
 
@@ -306,5 +306,5 @@ def dot(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> V
 def element(e: Emitter, value: Value, index: int, bits: int, signed: bool) -> Value:
     """One of the numbers packed into an i32, made as wide as it."""
     top = 32 - bits * (index + 1)
-    high = e.op("shl", value, e.const(value, top)) if top else value
-    return e.op("ashr" if signed else "lshr", high, e.const(value, 32 - bits))
+    high = e.op("shl", value, top) if top else value
+    return e.op("ashr" if signed else "lshr", high, 32 - bits)

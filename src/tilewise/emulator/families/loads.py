@@ -21,7 +21,7 @@ from tilewise.emulator.lowering.scattered import gather
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.lowering.values import write
 from tilewise.emulator.operations.operation import Access
-from tilewise.emulator.ptx.syntax import Instruction, Operand, Register, Vector
+from tilewise.emulator.ptx.syntax import Instruction, Operand, Register, items_of
 from tilewise.emulator.ptx.types import llvm_scalar
 
 __all__: list[str] = []
@@ -35,8 +35,7 @@ def load(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 2, 3)  # the third is a cache policy
     check_modifiers(instruction, "acquire", "nc", "ca", "lu", "cv")
     access = access_of(e, instruction, instruction.operands[1])
-    first = instruction.operands[0]
-    targets = first.items if isinstance(first, Vector) else (first,)
+    targets = items_of(instruction.operands[0])
     if len(targets) != access.elements:
         raise unsupported(instruction, f"it loads {access.elements} elements")
     scalar = access.uniform and e.result_shape(instruction) is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tilewise.emulator.families.mbarriers import lane_addresses
 from tilewise.emulator.layout import Space
-from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, refuse_other_forms, unsupported
@@ -75,24 +74,13 @@ def _set(
     offset, size, type_ = field
     addresses, values = e.buffers()
     e.store(lane_addresses(e, instruction, instruction.operands[0]), addresses, 64)
-    value = e.resize(read(e, operand, type_, True), "i64", False)
+    value = e.wide(read(e, operand, type_, True))
     if from_zero:  # the instruction counts ranks from 0
-        value = e.op("add", value, e.const(value, 1))
+        value = e.op("add", value, 1)
     e.store(value, values, 64)
     space = {"shared": Space.OWN, "global": Space.GLOBAL}.get(space_of(instruction), Space.GENERIC)
-    answer = e.call(
-        "tw_map_replace",
-        "i32",
-        *e.pointers(),
-        Value("ptr", addresses),
-        Value("ptr", values),
-        e.const("i32", int(space)),
-        e.const("i64", offset),
-        e.const("i64", size),
-        e.mask(),
-        e.const("i32", instruction.line),
-    )
-    e.leave_on_fault(answer)
+    where = (space, e.const("i64", offset), e.const("i64", size))
+    e.call_or_leave("tw_map_replace", addresses, values, *where, e.mask(), instruction.line)
 
 
 @effect("tensormap.cp_fenceproxy", has_result=False, ptx="8.3", arch="sm_90")
@@ -109,9 +97,7 @@ def copy_map(e: Context, instruction: Instruction) -> None:
         raise unsupported(instruction, f"its size is {BYTES}")
     if not isinstance(target, Address) or not isinstance(source, Address):
         raise unsupported(instruction, "it takes two addresses")
-    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
+    lane = e.find_lowest(e.mask())
     to, wide = (e.first_lane(take_addresses(e, instruction, operand)) for operand in (target, source))
-    here = e.op("and", wide, e.const("i64", 0xFFFF_FFFF))
-    given = (to, here, e.op("and", lane, e.const("i32", 31)), e.const("i32", instruction.line))
-    e.leave_on_fault(e.call("tw_map_copy", "i32", *e.pointers(), *given))
+    here = e.op("and", wide, 0xFFFF_FFFF)
+    e.call_or_leave("tw_map_copy", to, here, e.op("and", lane, 31), instruction.line)

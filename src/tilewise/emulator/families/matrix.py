@@ -17,12 +17,12 @@ from __future__ import annotations
 from tilewise.emulator.layout import GENERIC_SHARED, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
+from tilewise.emulator.lowering.fragments import OperandAddresses, define
 from tilewise.emulator.lowering.memory import take_address
 from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.lowering.values import read, write
 from tilewise.emulator.operations.operation import Access
-from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, items_of
 
 __all__: list[str] = []
 
@@ -154,25 +154,15 @@ def _offsets(e: Context, instruction: Instruction, operand: Operand) -> Value:
         base = e.op("add", e.splat(base), e.lanes("i64", lanes))
     if {"shared", "shared::cta"} & set(instruction.parts):
         return e.resize(base, "i32", False)
-    base = e.op("sub", base, e.const(base, GENERIC_SHARED))
-    return e.resize(e.intrinsic("llvm.umin", base, e.const(base, 0xFFFF_FFF0)), "i32", False)
+    base = e.op("sub", base, GENERIC_SHARED)
+    return e.resize(e.intrinsic("llvm.umin", base, 0xFFFF_FFF0), "i32", False)
 
 
 def _row_by_row(e: Context, instruction: Instruction, function: str, offsets: Value, count: int) -> None:
     addresses, buffer = e.buffers()
-    e.store(e.resize(offsets, "i64", False), addresses, 64)
-    answer = e.call(
-        function,
-        "i32",
-        *e.pointers(),
-        Value("ptr", addresses),
-        e.op("and", e.mask(), e.const("i32", _named(count))),
-        e.const("i32", _ROW_BYTES),
-        e.const("i32", int(Space.OWN)),
-        e.const("i32", instruction.line),
-        Value("ptr", buffer),
-    )
-    e.leave_on_fault(answer, likely=None)
+    e.store(e.wide(offsets), addresses, 64)
+    rows = (e.op("and", e.mask(), _named(count)), _ROW_BYTES, Space.OWN, instruction.line)
+    e.call_or_leave(function, addresses, *rows, buffer, likely=None)
 
 
 def _named(count: int) -> int:
@@ -195,7 +185,7 @@ def _define_pair(e: Context, name: str, count: int, order: str, loads: bool) -> 
     inner = Emitter()
     _check(inner, count)
     offsets = [inner.load("i32", inner.offset("%rows", 4 * row), 4) for row in rows]
-    starts = [inner.offset("%shared", inner.resize(offset, "i64", False)) for offset in offsets]
+    starts = [inner.offset("%shared", inner.wide(offset)) for offset in offsets]
     move(inner, starts, places, order)
     inner.line("ret i1 true")
     inner.place("no")
@@ -207,12 +197,12 @@ def _check(e: Emitter, count: int) -> None:
     """Go to ``no`` unless every row lies within shared memory, at a multiple of 16, and its lane is there."""
     offsets = e.load(vector("i32"), "%rows", 4)
     # Turned right by four bits, a row's offset is its number; a crooked one is beyond any number.
-    number = e.intrinsic("llvm.fshr", offsets, offsets, e.const(offsets, 4))
-    limit = e.op("lshr", Value("i64", "%bytes"), e.const("i64", 4))
-    good = e.compare("icmp ult", number, e.splat(e.resize(limit, "i32", False)))
+    number = e.intrinsic("llvm.fshr", offsets, offsets, 4)
+    limit = e.op("lshr", Value("i64", "%bytes"), 4)
+    good = e.is_below(number, e.splat(e.resize(limit, "i32", False)))
     named = e.const("i32", _named(count))
     there = e.op("and", e.op("and", e.bits(good), Value("i32", "%mask")), named)
-    e.branch(e.compare("icmp eq", there, named), "yes", "no", likely=True)
+    e.branch(e.equals(there, named), "yes", "no", likely=True)
     e.place("yes")
 
 

@@ -150,7 +150,7 @@ def check_layout(e: Context, instruction: Instruction) -> None:
     number = Immediate(1 if layout == "layout::v0" else 2)
     results = change(e, instruction, Mbarrier.IS_LAYOUT, place, number)
     found = e.load(vector("i64"), results.ref, 64)
-    holds = e.compare("icmp ne", found, e.splat(e.const("i64", 0)))
+    holds = e.differs(found, e.splat(e.const("i64", 0)))
     if e.result_shape(instruction) is None:
         write(e, target, holds, "pred", None)
     else:
@@ -201,23 +201,23 @@ def ask(e: Context, instruction: Instruction) -> None:
     results = change(e, instruction, kind, place, instruction.operands[2], one=alike)
     zero = e.const("i64", 0)
     if alike:
-        over = e.compare("icmp ne", e.load("i64", results.ref, 8), zero)
+        over = e.differs(e.load("i64", results.ref, 8), zero)
         write(e, target, over, "pred")
-        waiting = e.select(over, e.const("i32", 0), e.mask())
+        waiting = e.select(over, 0, e.mask())
         e.store(waiting, e.offset("%warp", WARP.AWAITING), 4)
     else:
         found = e.load(vector("i64"), results.ref, 64)
-        over = e.compare("icmp ne", found, e.splat(zero))
+        over = e.differs(found, e.splat(zero))
         write(e, target, over, "pred", None) if e.result_shape(instruction) is None else _same(
             e, target, over
         )
-    yield_soon(e, e.compare("icmp ne", e.load("i32", e.offset("%warp", WARP.AWAITING), 4), e.const("i32", 0)))
+    yield_soon(e, e.differs(e.load("i32", e.offset("%warp", WARP.AWAITING), 4), 0))
 
 
 def _same(e: Context, target: Register, over: Value) -> None:
     """What all lanes that run have found, for a register that has one value for all."""
     some = e.op("and", e.bits(over), e.mask())
-    write(e, target, e.compare("icmp ne", some, e.const("i32", 0)), "pred")
+    write(e, target, e.differs(some, 0), "pred")
 
 
 @_verb("pending_count", ptx="7.0", arch="sm_80")
@@ -228,7 +228,7 @@ def pending_count(e: Context, instruction: Instruction) -> None:
         raise unsupported(instruction, "its destination must be a register")
     shape = e.result_shape(instruction)
     value = read(e, state, "u64", shape is None)
-    count = e.op("and", value, e.const(value, (1 << COUNT_BITS) - 1))
+    count = e.op("and", value, (1 << COUNT_BITS) - 1)
     write(e, target, e.resize(count, "i32", False), "u32", shape)
 
 
@@ -248,27 +248,15 @@ def change(
     for operand, offset in ((value, _VALUES), (size, _BYTES)):
         number = e.zero(vector("i64"))
         if operand is not None:
-            number = e.resize(read(e, operand, wide, True), "i64", False)
+            number = e.wide(read(e, operand, wide, True))
         e.store(number, e.offset(buffer, offset), 64)
     space = Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC
     mask, results = e.mask(), e.offset(buffer, _RESULTS)
     if one:
-        mask = e.op("and", mask, e.op("sub", e.const("i32", 0), mask))
+        mask = e.op("and", mask, e.op("sub", 0, mask))
         results = e.offset(buffer, _RESULTS)
-    answer = e.call(
-        "tw_mbarrier",
-        "i32",
-        *e.pointers(),
-        Value("ptr", addresses),
-        Value("ptr", e.offset(buffer, _VALUES)),
-        Value("ptr", e.offset(buffer, _BYTES)),
-        Value("ptr", results),
-        e.const("i32", int(kind)),
-        e.const("i32", int(space)),
-        mask,
-        e.const("i32", instruction.line),
-    )
-    e.leave_on_fault(answer)
+    given = (e.offset(buffer, _VALUES), e.offset(buffer, _BYTES), results)
+    e.call_or_leave("tw_mbarrier", addresses, *given, kind, space, mask, instruction.line)
     if not one:
         return Value("ptr", results)
 
@@ -281,5 +269,5 @@ def lane_addresses(e: Context, instruction: Instruction, operand: Operand) -> Va
     """The address of every lane; of shared memory, of 32 bits."""
     wide = take_addresses(e, instruction, operand)
     if space_of(instruction) == "shared":
-        return e.op("and", wide, e.const(wide, 0xFFFF_FFFF))
+        return e.op("and", wide, 0xFFFF_FFFF)
     return wide

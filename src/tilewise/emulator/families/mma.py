@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewise.emulator.families.sparse import SPARSE, find_sparsity
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
+from tilewise.emulator.lowering.fragments import OperandAddresses, define
 from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.numerics.hardware_sums import Sums, exponents, in_turn, rule_of
 from tilewise.emulator.numerics.sparsity import Sparsity
@@ -25,7 +25,7 @@ from tilewise.emulator.numerics.tensor_core import (
     encode,
     integer_sums,
 )
-from tilewise.emulator.ptx.syntax import Instruction, Operand
+from tilewise.emulator.ptx.syntax import Instruction, Operand, items_of
 from tilewise.emulator.ptx.types import llvm_scalar
 
 __all__ = ["Layout", "MmaForm", "Place", "gathered", "product"]

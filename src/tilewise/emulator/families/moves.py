@@ -104,7 +104,7 @@ def _pack(e: Context, instruction: Instruction, target: Operand, source: Vector)
             raise unsupported(instruction, "its elements must be registers or constants")
         check_operand(e, instruction, item, f"b{part}")
         piece = e.resize(read(e, item, f"b{part}", shape is None), f"i{total}", False)
-        whole = e.op("or", whole, e.op("shl", piece, e.const(piece, i * part)))
+        whole = e.op("or", whole, e.op("shl", piece, i * part))
     write(e, register, whole, f"b{total}", shape)
 
 
@@ -117,7 +117,7 @@ def _unpack(e: Context, instruction: Instruction, target: Vector, source: Operan
     for i, item in enumerate(target.items):
         register = item if item == Register("_") else _target(e, instruction, item, f"b{part}")
         assert isinstance(register, Register)
-        piece = e.op("lshr", whole, e.const(whole, i * part))
+        piece = e.op("lshr", whole, i * part)
         write(e, register, e.resize(piece, f"i{part}", False), f"b{part}", shape)
 
 
@@ -144,7 +144,7 @@ def slct(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) -> 
     """a where c is 0 or more, b elsewhere."""
     if c.scalar == "float":
         return e.select(e.compare("fcmp oge", flushed(e, instruction, c), e.real(c, 0.0)), a, b)
-    return e.select(e.compare("icmp sge", c, e.const(c, 0)), a, b)
+    return e.select(e.compare("icmp sge", c, 0), a, b)
 
 
 # -- comparisons -----------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def setp(
         holds = compare(e, instruction, word, a, b)
         if not isinstance(instruction.operands[0], Pair):
             return _joined(e, instruction, holds, extra)
-        both = [holds, e.op("xor", holds, e.const(holds, 1))]
+        both = [holds, e.op("xor", holds, 1)]
     return tuple(_joined(e, instruction, each, extra) for each in both)
 
 
@@ -233,5 +233,5 @@ def set_(e: Emitter, instruction: Instruction, a: Value, b: Value, extra: Value 
     pairs = zip(split(e, type_, a), split(e, type_, b), strict=True)
     for i, (x, y) in enumerate(pairs):
         holds = _joined(e, instruction, compare(e, instruction, word, x, y), extra)
-        result = e.op("or", result, e.select(holds, e.const(a, one << 16 * i), e.const(a, 0)))
+        result = e.op("or", result, e.select(holds, e.const(a, one << 16 * i), 0))
     return result

@@ -23,7 +23,7 @@ from tilewise.emulator.lowering.scattered import scatter
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.lowering.values import check_operand, read
 from tilewise.emulator.operations.operation import Access
-from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, items_of
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar
 from tilewise.emulator.support.fills import MOST_BYTES, STEP
 
@@ -37,13 +37,12 @@ def store(e: Context, instruction: Instruction) -> None:
     check_operand_count(instruction, 2, 3)  # the third is a cache policy
     check_modifiers(instruction, "release", "wb", "wt")
     access = access_of(e, instruction, instruction.operands[0])
-    source = instruction.operands[1]
-    items = source.items if isinstance(source, Vector) else (source,)
+    items = items_of(instruction.operands[1])
     if len(items) != access.elements:
         raise unsupported(instruction, f"it stores {access.elements} elements")
     # NOTE: one local address, or a generic one that is local, is another place for every lane.
     one_place = access.uniform and access.space not in (Space.LOCAL, Space.GENERIC)
-    scalar = one_place and all(_is_scalar(e, item) for item in items)
+    scalar = one_place and all(e.is_uniform(item) for item in items)
     values = [read(e, item, access.type, not scalar) for item in items]
     if covered(e, instruction):
         _fast_store(e, access, pointer_of(e, access, access.base), values)
@@ -59,11 +58,6 @@ def store(e: Context, instruction: Instruction) -> None:
     _slow_store(e, access, values, scalar)
     e.jump(done)
     e.place(done)
-
-
-def _is_scalar(e: Context, item: Operand) -> bool:
-    shape = e.shape_of(item)
-    return shape is not None and shape.uniform
 
 
 def _fast_store(e: Context, access: MemoryAccess, pointer: str, values: list[Value]) -> None:
@@ -125,7 +119,7 @@ def _last_lane(e: Context, value: Value) -> Value:
     """The value in the last lane that runs: of several stores to one place, the last stays."""
     e.declare("llvm.ctlz.i32", "i32", ["i32", "i1"])
     zeros = e.set("i32", f"call i32 @llvm.ctlz.i32({e.mask()}, i1 false)")
-    lane = e.op("and", e.op("sub", e.const("i32", 31), zeros), e.const("i32", 31))
+    lane = e.op("and", e.op("sub", 31, zeros), 31)
     return e.set(value.scalar, f"extractelement {value}, {lane}")
 
 
@@ -159,16 +153,15 @@ def fill(e: Context, instruction: Instruction) -> None:
     addresses, sizes = e.buffers()
     e.store(_shared_addresses(e, instruction, place), addresses, 64)
     e.store(_fill_sizes(e, instruction, size), sizes, 64)
-    given = (Value("ptr", addresses), Value("ptr", sizes), e.mask(), e.const("i32", instruction.line))
-    e.leave_on_fault(e.call("tw_fill", "i32", *e.pointers(), *given))
+    e.call_or_leave("tw_fill", addresses, sizes, e.mask(), instruction.line)
 
 
 def _shared_addresses(e: Context, instruction: Instruction, operand: Operand) -> Value:
     """Each lane's address in shared memory; of a generic one that leads elsewhere, one beyond its end."""
     wide = take_addresses(e, instruction, operand)
     if "shared::cta" not in instruction.parts:
-        wide = e.op("sub", wide, e.const(wide, GENERIC_SHARED))
-    return e.intrinsic("llvm.umin", wide, e.const(wide, 0xFFFF_FFF0))
+        wide = e.op("sub", wide, GENERIC_SHARED)
+    return e.intrinsic("llvm.umin", wide, 0xFFFF_FFF0)
 
 
 def _fill_sizes(e: Context, instruction: Instruction, operand: Operand) -> Value:
@@ -181,4 +174,4 @@ def _fill_sizes(e: Context, instruction: Instruction, operand: Operand) -> Value
     declared = e.types.get(operand.name, "u32")
     type_ = "u64" if declared != "pred" and bits_of(declared) == 64 else "u32"
     check_operand(e, instruction, operand, type_)
-    return e.resize(read(e, operand, type_, True), "i64", False)
+    return e.wide(read(e, operand, type_, True))

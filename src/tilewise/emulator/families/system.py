@@ -52,7 +52,7 @@ def brkpt(e: Context, instruction: Instruction) -> None:
 def _hand_over(e: Context, instruction: Instruction, types: tuple[str, ...]) -> None:
     _, buffer = e.buffers()
     for i, (operand, type_) in enumerate(zip(instruction.operands[1:], types, strict=True)):
-        value = e.resize(read(e, operand, type_, True), "i64", False)
+        value = e.wide(read(e, operand, type_, True))
         e.store(value, e.offset(buffer, 256 * i), 64)
 
 

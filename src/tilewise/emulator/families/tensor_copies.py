@@ -9,7 +9,7 @@ from tilewise.emulator.families.bulk import BARRIER, COPY, GROUP, PREFETCH, Colu
 from tilewise.emulator.layout import Flight, FlightClass
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
-from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Vector
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Vector, items_of
 from tilewise.emulator.support.bulk_requests import NONE, REQUEST, Verb
 from tilewise.emulator.support.reduction import OPERATIONS
 
@@ -114,7 +114,7 @@ def _offsets(columns: Columns, operand: Operand | None, rank: int) -> None:
     """Where an im2col copy begins, from the filter's corner: along W, H and D."""
     items: tuple[Operand, ...] = ()
     if operand is not None:
-        items = operand.items if isinstance(operand, Vector) else (operand,)
+        items = items_of(operand)
         if len(items) != rank - 2:
             raise unsupported(columns.instruction, f"it takes {rank - 2} im2col offsets")
     for i in range(3):

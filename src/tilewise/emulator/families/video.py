@@ -76,8 +76,8 @@ def _read_modifiers(
 
 def _clamped(e: Emitter, value: Value, bits: int, signed: bool) -> Value:
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    above = e.intrinsic("llvm.smax", value, e.const(value, low))
-    return e.intrinsic("llvm.smin", above, e.const(value, high))
+    above = e.intrinsic("llvm.smax", value, low)
+    return e.intrinsic("llvm.smin", above, high)
 
 
 def _operation(e: Emitter, opcode: str, modifiers: _Modifiers, x: Value, y: Value) -> Value:
@@ -91,9 +91,9 @@ def _operation(e: Emitter, opcode: str, modifiers: _Modifiers, x: Value, y: Valu
             return distance(e, x, y, True)
         case "vavrg":
             total = e.op("add", x, y)
-            negative = e.op("lshr", total, e.const(total, 31))
-            more = e.op("add", total, e.op("sub", e.const(total, 1), negative))
-            return e.op("ashr", more, e.const(more, 1))
+            negative = e.op("lshr", total, 31)
+            more = e.op("add", total, e.op("sub", 1, negative))
+            return e.op("ashr", more, 1)
     word = next(word for word in modifiers.words if word in _COMPARISONS)
     name = f"icmp {word if word in ('eq', 'ne') else 's' + word}"
     return e.cast("zext", e.compare(name, x, y), x.scalar)
@@ -162,17 +162,17 @@ def _selected(e: Emitter, modifiers: _Modifiers, operand: int, value: Value, typ
 
 def _merged(e: Emitter, value: Value, into: Value, index: int, bits: int) -> Value:
     mask = (1 << bits) - 1 << index * bits
-    kept = e.op("and", into, e.const(into, ~mask))
-    moved = e.op("shl", value, e.const(value, index * bits))
-    return e.op("or", kept, e.op("and", moved, e.const(moved, mask)))
+    kept = e.op("and", into, ~mask)
+    moved = e.op("shl", value, index * bits)
+    return e.op("or", kept, e.op("and", moved, mask))
 
 
 def _shifted(e: Emitter, modifiers: _Modifiers, opcode: str, x: Value, amount: Value) -> Value:
     """A shift by up to 32."""
     if "wrap" in modifiers.words:
-        amount = e.op("and", amount, e.const(amount, 31))
+        amount = e.op("and", amount, 31)
     else:
-        amount = e.intrinsic("llvm.umin", amount, e.const(amount, 32))
+        amount = e.intrinsic("llvm.umin", amount, 32)
     return e.op("ashr" if opcode == "vshr" else "shl", x, amount)
 
 
@@ -209,9 +209,9 @@ def product(e: Emitter, instruction: Instruction, a: Value, b: Value, c: Value) 
     )
     found = e.op("mul", x, y)
     if len(negative & {1, 2}) == 1:
-        found = e.op("sub", e.const(found, 0), found)
+        found = e.op("sub", 0, found)
     found = e.op("sub" if 3 in negative else "add", found, c)
-    return e.op("add", found, e.const(found, 1)) if "po" in modifiers.words else found
+    return e.op("add", found, 1) if "po" in modifiers.words else found
 
 
 # -- two or four numbers ---------------------------------------------------------------------------------

@@ -49,17 +49,11 @@ def _destinations(instruction: Instruction, paired: bool) -> tuple[Register, Reg
     return both[0], both[1]
 
 
-def _same(e: Context, operand: Operand) -> bool:
-    """Whether an operand is the same in every lane."""
-    shape = e.shape_of(operand)
-    return shape is not None and shape.uniform
-
-
 def _members(e: Context, membermask: Operand | None) -> Value:
     """The lanes that take part: one mask for the warp, or one for each lane if they name different ones."""
     if membermask is None:
         return e.mask()
-    named = read(e, membermask, "u32", not _same(e, membermask))
+    named = read(e, membermask, "u32", not e.is_uniform(membermask))
     here = e.splat(e.mask()) if named.is_vector else e.mask()
     return e.op("and", named, here)
 
@@ -67,10 +61,6 @@ def _members(e: Context, membermask: Operand | None) -> Value:
 def _like(e: Context, value: Value, members: Value) -> Value:
     """A mask of the warp beside what may be a mask for each lane."""
     return e.splat(value) if members.is_vector else value
-
-
-def _put(e: Context, target: Register, value: Value, type_: str) -> None:
-    write(e, target, value, type_)
 
 
 # -- shfl ---------------------------------------------------------------------------------------------
@@ -104,12 +94,12 @@ def shfl(e: Context, instruction: Instruction) -> None:
     if e.result_shape(instruction) is not None:
         value = (
             read(e, a, "b32", False)
-            if _same(e, a)
+            if e.is_uniform(a)
             else _lane(e, read(e, a, "b32", True), read(e, b, "u32", False))
         )
-        _put(e, target, value, "b32")
+        write(e, target, value, "b32")
         if flag is not None:
-            _put(e, flag, e.const("i1", 1), "pred")
+            write(e, flag, e.const("i1", 1), "pred")
         return
     values = read(e, a, "b32", True)
     by, clamp = _constant_of(e, b), _constant_of(e, c)
@@ -120,9 +110,9 @@ def shfl(e: Context, instruction: Instruction) -> None:
     else:
         sources, good = _sources(e, mode, read(e, b, "u32", True), read(e, c, "u32", True))
         result = _permute(e, values, sources)
-    _put(e, target, result, "b32")
+    write(e, target, result, "b32")
     if flag is not None:
-        _put(e, flag, good, "pred")
+        write(e, flag, good, "pred")
 
 
 def source_lanes(e: Context, instruction: Instruction) -> Value:
@@ -139,17 +129,16 @@ def _constant_of(e: Context, operand: Operand) -> int | None:
 
 
 def _lane(e: Context, values: Value, lane: Value) -> Value:
-    safe = e.op("and", lane, e.const("i32", 31))
+    safe = e.op("and", lane, 31)
     return e.set(values.scalar, f"extractelement {values}, {safe}")
 
 
 def _sources(e: Context, mode: str, b: Value, c: Value) -> tuple[Value, Value]:
     """As :func:`shuffled_from`, for operands that are not constants."""
     lane = e.lanes("i32", _LANES)
-    low_bits = e.const(lane, 31)
-    by, clamp = e.op("and", b, low_bits), e.op("and", c, low_bits)
-    segment = e.op("and", e.op("lshr", c, e.const(c, 8)), low_bits)
-    beyond = e.op("xor", segment, e.const(segment, -1))
+    by, clamp = e.op("and", b, 31), e.op("and", c, 31)
+    segment = e.op("and", e.op("lshr", c, 8), 31)
+    beyond = e.op("xor", segment, -1)
     low = e.op("and", lane, segment)
     most = e.op("or", low, e.op("and", clamp, beyond))
     if mode == "idx":
@@ -187,24 +176,24 @@ def vote(e: Context, instruction: Instruction) -> None:
     members = _members(e, membermask)
     ayes = e.op("and", _like(e, _ballot(e, predicate), members), members)
     if parts[0] == "ballot":
-        _put(e, target, ayes, "b32")
+        write(e, target, ayes, "b32")
         return
-    every = e.compare("icmp eq", ayes, members)
-    none = e.compare("icmp eq", ayes, e.const(ayes, 0))
+    every = e.equals(ayes, members)
+    none = e.equals(ayes, 0)
     match parts[0]:
         case "all":
             result = every
         case "any":
-            result = e.op("xor", none, e.const(none, 1))
+            result = e.op("xor", none, 1)
         case _:
             result = e.op("or", every, none)
-    _put(e, target, result, "pred")
+    write(e, target, result, "pred")
 
 
 def _ballot(e: Context, predicate: Operand) -> Value:
     """The lanes in which a predicate holds."""
-    if _same(e, predicate):
-        return e.select(read(e, predicate, "pred", False), e.const("i32", -1), e.const("i32", 0))
+    if e.is_uniform(predicate):
+        return e.select(read(e, predicate, "pred", False), -1, 0)
     return e.bits(read(e, predicate, "pred", True))
 
 
@@ -215,7 +204,7 @@ def activemask(e: Context, instruction: Instruction) -> None:
         raise unsupported(instruction, "its type must be b32")
     check_operand_count(instruction, 1)
     target, _ = _destinations(instruction, False)
-    _put(e, target, e.mask(), "b32")
+    write(e, target, e.mask(), "b32")
 
 
 @effect("elect.sync", lanes="own", exchanges=True, ptx="8.0", arch="sm_90")
@@ -227,17 +216,14 @@ def elect(e: Context, instruction: Instruction) -> None:
     target, flag = _destinations(instruction, True)
     members = _members(e, membermask)
     leader = _first(e, members)
-    _put(e, target, leader, "b32")
+    write(e, target, leader, "b32")
     if flag is not None:
-        _put(e, flag, e.compare("icmp eq", e.lanes("i32", _LANES), e.splat(leader)), "pred")
+        write(e, flag, e.equals(e.lanes("i32", _LANES), e.splat(leader)), "pred")
 
 
 def _first(e: Context, lanes: Value) -> Value:
     """The lowest lane of a mask."""
-    suffix = "v32i32" if lanes.is_vector else "i32"
-    e.declare(f"llvm.cttz.{suffix}", lanes.type, [lanes.type, "i1"])
-    found = e.set(lanes.type, f"call {lanes.type} @llvm.cttz.{suffix}({lanes}, i1 false)")
-    return e.op("and", found, e.const(found, 31))
+    return e.op("and", e.find_lowest(lanes), 31)
 
 
 # -- match ----------------------------------------------------------------------------------------------
@@ -252,7 +238,7 @@ def match_(e: Context, instruction: Instruction) -> None:
     (_, a), membermask = _operands(instruction, 2)
     target, flag = _destinations(instruction, kind == "all")
     members = _members(e, membermask)
-    if _same(e, a):
+    if e.is_uniform(a):
         equal: Value = members
     elif kind == "all" and not members.is_vector:
         equal = _equal_to_first(e, read(e, a, parts[-1], True), members)
@@ -260,17 +246,17 @@ def match_(e: Context, instruction: Instruction) -> None:
         members = e.splat(members)
         equal = e.op("and", _equal_by_lane(e, read(e, a, parts[-1], True)), members)
     if kind == "any":
-        _put(e, target, equal, "b32")
+        write(e, target, equal, "b32")
         return
-    every = e.compare("icmp eq", equal, members)
-    _put(e, target, e.select(every, members, e.const(members, 0)), "b32")
+    every = e.equals(equal, members)
+    write(e, target, e.select(every, members, 0), "b32")
     if flag is not None:
-        _put(e, flag, every, "pred")
+        write(e, flag, every, "pred")
 
 
 def _equal_to_first(e: Context, values: Value, members: Value) -> Value:
     first = e.splat(_lane(e, values, _first(e, members)))
-    return e.op("and", e.bits(e.compare("icmp eq", values, first)), members)
+    return e.op("and", e.bits(e.equals(values, first)), members)
 
 
 def _equal_by_lane(e: Context, values: Value) -> Value:
@@ -278,7 +264,7 @@ def _equal_by_lane(e: Context, values: Value) -> Value:
     found = e.zero("<32 x i32>")
     for lane in _LANES:
         mine = e.splat(e.set(values.scalar, f"extractelement {values}, i64 {lane}"))
-        lanes = e.bits(e.compare("icmp eq", values, mine))
+        lanes = e.bits(e.equals(values, mine))
         found = e.set(found.type, f"insertelement {found}, {lanes}, i64 {lane}")
     return found
 
@@ -307,32 +293,32 @@ def redux(e: Context, instruction: Instruction) -> None:
     members = _members(e, membermask)
     values = read_bits(e, source, parts[-1])
     if real:
-        _put(e, target, _redux_real(e, parts[1], extra, values, members), "b32")
+        write(e, target, _redux_real(e, parts[1], extra, values, members), "b32")
         return
     identity = e.const(values, _IDENTITY[parts[1], parts[-1]])
-    _put(e, target, _reduce(e, parts[1], parts[-1] == "s32", values, identity, members), "b32")
+    write(e, target, _reduce(e, parts[1], parts[-1] == "s32", values, identity, members), "b32")
 
 
 def _redux_real(e: Context, op: str, extra: set[str], values: Value, members: Value) -> Value:
     """Least and greatest f32: -0 is less than +0, and NaN counts only where ``.NaN`` asks for it."""
     if "abs" in extra:
-        values = e.op("and", values, e.const(values, 0x7FFF_FFFF))
-    size = e.op("and", values, e.const(values, 0x7FFF_FFFF))
-    odd = _like(e, e.bits(e.compare("icmp ugt", size, e.const(size, 0x7F80_0000))), members)
-    numbers = e.op("and", members, e.op("xor", odd, e.const(odd, -1)))
+        values = e.op("and", values, 0x7FFF_FFFF)
+    size = e.op("and", values, 0x7FFF_FFFF)
+    odd = _like(e, e.bits(e.is_above(size, 0x7F80_0000)), members)
+    numbers = e.without(members, odd)
     identity = e.const(values, _IDENTITY[op, "f32"])
     best = _ordered(e, _reduce(e, op, True, _ordered(e, values), identity, numbers))
-    nothing = e.compare("icmp eq", numbers, e.const(numbers, 0))
+    nothing = e.equals(numbers, 0)
     if "NaN" in extra:
-        some = e.compare("icmp ne", e.op("and", members, odd), e.const(members, 0))
+        some = e.differs(e.op("and", members, odd), 0)
         nothing = e.op("or", nothing, some)
-    return e.select(nothing, e.const(best, _CANONICAL_NAN), best)
+    return e.select(nothing, _CANONICAL_NAN, best)
 
 
 def _ordered(e: Context, bits: Value) -> Value:
     """The bits of floats as integers of the same order; and back again."""
-    sign = e.op("ashr", bits, e.const(bits, 31))
-    return e.op("xor", bits, e.op("and", sign, e.const(bits, 0x7FFF_FFFF)))
+    sign = e.op("ashr", bits, 31)
+    return e.op("xor", bits, e.op("and", sign, 0x7FFF_FFFF))
 
 
 def _reduce(e: Context, op: str, signed: bool, values: Value, identity: Value, members: Value) -> Value:
@@ -345,7 +331,7 @@ def _reduce(e: Context, op: str, signed: bool, values: Value, identity: Value, m
     result = identity
     for lane in _LANES:
         one = e.splat(e.set("i32", f"extractelement {values}, i64 {lane}"))
-        named = e.compare("icmp ne", e.op("and", members, e.const(members, 1 << lane)), e.const(members, 0))
+        named = e.differs(e.op("and", members, 1 << lane), 0)
         item = e.select(named, one, identity)
         result = (
             e.intrinsic(f"llvm.{word}", result, item) if op in ("min", "max") else e.op(word, result, item)
@@ -366,4 +352,4 @@ def await_lanes(e: Context, instruction: Instruction) -> None:
     place = e.offset("%warp", WARP.NAMED)
     before = e.load(vector("i32"), place, 64)
     e.store(e.select(e.bits(here), named, before), place, 64)
-    e.call("tw_meet", "void", Value("ptr", "%warp"), here, e.const("i32", instruction.line))
+    e.call("tw_meet", "void", "%warp", here, instruction.line)

@@ -17,12 +17,11 @@ from tilewise.emulator.families.sparse import find_sparsity
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.fragments import items_of
 from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported, waits
 from tilewise.emulator.lowering.values import read
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
 from tilewise.emulator.operations.operation import GroupUse
-from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Vector
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Vector, items_of
 from tilewise.emulator.ptx.types import bits_of
 from tilewise.emulator.support.wgmma_kernels import WgmmaForm, multiply, pack
 
@@ -66,7 +65,7 @@ refuse_other_forms("wgmma", "this form of wgmma is not supported")
 def commit_products(e: Context, instruction: Instruction) -> None:
     if instruction.parts[1:] != ("sync", "aligned") or instruction.operands:
         raise unsupported(instruction)
-    e.leave_on_fault(e.call("tw_wgmma_commit", "i32", *e.pointers(), e.mask(), _line(e, instruction)))
+    e.call_or_leave("tw_wgmma_commit", e.mask(), instruction.line)
 
 
 @waits("wgmma.fence", has_result=False, gathers="always", waits_for="warpgroup", ptx="8.0", arch="sm_90a")
@@ -93,12 +92,7 @@ def await_products(e: Context, instruction: Instruction) -> Value:
         raise unsupported(instruction, _WAIT_FORM)
     if not isinstance(operands[0], Immediate) or not 0 <= operands[0].value < 2**31:
         raise unsupported(instruction, "it takes a number of groups that may stay in flight")
-    left = e.const("i32", operands[0].value)
-    return e.call("tw_wgmma_wait", "i32", *e.pointers(), left, e.mask(), _line(e, instruction))
-
-
-def _line(e: Context, instruction: Instruction) -> Value:
-    return e.const("i32", instruction.line)
+    return e.call("tw_wgmma_wait", "i32", *e.pointers(), operands[0].value, e.mask(), instruction.line)
 
 
 # -- forms ------------------------------------------------------------------------------------------
@@ -207,17 +201,9 @@ def issue_product(e: Context, instruction: Instruction) -> None:
     else:
         table = _table(e, _register_offsets(e, instruction, operands[1], _FRAGMENT, "A"))
         a = e.set("i64", f"ptrtoint ptr {table} to i64")
-    values = [
-        Value("ptr", _info(e, form, n, d, products.away)),
-        e.const("i64", products.records),
-        a,
-        _descriptor(e, operands[2]),
-        _adds(e, operands[at]),
-        e.const("i32", metadata),
-        e.mask(),
-        _line(e, instruction),
-    ]
-    e.leave_on_fault(e.call("tw_wgmma_issue", "i32", *e.pointers(), *values))
+    queued = (_info(e, form, n, d, products.away), e.const("i64", products.records))
+    matrices = (a, _descriptor(e, operands[2]), _adds(e, operands[at]), metadata)
+    e.call_or_leave("tw_wgmma_issue", *queued, *matrices, e.mask(), instruction.line)
 
 
 def _register_offsets(
@@ -236,8 +222,7 @@ def _register_offsets(
 
 
 def _descriptor(e: Context, operand: Operand) -> Value:
-    shape = e.shape_of(operand)
-    if shape is not None and shape.uniform:
+    if e.is_uniform(operand):
         return read(e, operand, "u64", False)
     return e.first_lane(read(e, operand, "u64", True))
 
@@ -248,16 +233,11 @@ def _adds(e: Context, operand: Operand) -> Value:
         return e.const("i32", int(operand.value != 0))
     if not isinstance(operand, Register | Not):
         raise unsupported(e.now, "a predicate expected behind B")
-    value = read(e, operand, "pred", False) if _uniform(e, operand) else None
-    if value is None:
-        lanes = e.op("and", e.bits(read(e, operand, "pred", True)), e.mask())
-        value = e.compare("icmp ne", lanes, e.const("i32", 0))
+    if e.is_uniform(operand):
+        value = read(e, operand, "pred", False)
+    else:
+        value = e.differs(e.op("and", e.bits(read(e, operand, "pred", True)), e.mask()), 0)
     return e.cast("zext", value, "i32")
-
-
-def _uniform(e: Context, operand: Operand) -> bool:
-    shape = e.shape_of(operand)
-    return shape is not None and shape.uniform
 
 
 # -- what is known when the kernel is compiled ------------------------------------------------------

@@ -16,7 +16,7 @@ from tilewise.emulator.families.mma import Layout, MmaForm, Place, gathered, pro
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.fragments import OperandAddresses, define, items_of
+from tilewise.emulator.lowering.fragments import OperandAddresses, define
 from tilewise.emulator.lowering.memory import (
     FIRST_HINT,
     HINT_BYTES,
@@ -28,7 +28,7 @@ from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupp
 from tilewise.emulator.lowering.values import read
 from tilewise.emulator.numerics.tensor_core import ELEMENTS
 from tilewise.emulator.ptx.modifiers import space_of
-from tilewise.emulator.ptx.syntax import Address, Instruction, Operand
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, items_of
 
 __all__: list[str] = []
 
@@ -245,11 +245,11 @@ def _copy(
     elements = e.const("i64", fragment.line)
     if stride is not None:
         value = read(e, stride, "u32", e.shape_of(stride) is None)
-        elements = e.resize(e.first_lane(value) if value.is_vector else value, "i64", False)
-    step = e.op("lshr", e.op("mul", elements, e.const("i64", fragment.bits)), e.const("i64", 3))
+        elements = e.wide(e.first_lane(value) if value.is_vector else value)
+    step = e.op("lshr", e.op("mul", elements, fragment.bits), 3)
     space = _SPACES[space_of(instruction)]
     if space == Space.SHARED:
-        base = e.op("and", base, e.const("i64", 0xFFFF_FFFF))
+        base = e.op("and", base, 0xFFFF_FFFF)
     if e.watcher:
         e.watcher.tile(instruction, space, base, step, (fragment.lines, fragment.line_bytes), loads)
     slow, done = e.label("slow"), e.label("done")
@@ -269,7 +269,7 @@ def _one(e: Context, base: Value, lanes: tuple[int, ...] | None) -> Value:
     """The address; PTX wants it to be the same in every lane."""
     if base.is_vector:
         return e.first_lane(base)
-    return e.op("add", base, e.const(base, lanes[0])) if lanes and lanes[0] else base
+    return e.op("add", base, lanes[0]) if lanes and lanes[0] else base
 
 
 def _check(e: Context, fragment: Fragment, space: Space, base: Value, step: Value, slow: str) -> str:
@@ -280,20 +280,20 @@ def _check(e: Context, fragment: Fragment, space: Space, base: Value, step: Valu
     else:
         hint = e.offset("%worker", FIRST_HINT + HINT_BYTES * e.hints)
         start = e.load("i64", hint, 8)  # of an array, and its bytes and one, or 0 if there is none yet
-        room = e.intrinsic("llvm.usub.sat", e.load("i64", e.offset(hint, 8), 8), e.const("i64", 1))
-    span = e.op("mul", step, e.const("i64", fragment.lines - 1))
-    span = e.op("add", span, e.const("i64", fragment.line_bytes))
+        room = e.intrinsic("llvm.usub.sat", e.load("i64", e.offset(hint, 8), 8), 1)
+    span = e.op("mul", step, fragment.lines - 1)
+    span = e.op("add", span, fragment.line_bytes)
     away = e.op("sub", base, start)
-    good = e.compare("icmp ule", span, room)
-    good = e.op("and", good, e.compare("icmp ule", away, e.op("sub", room, span)))
-    odd = e.op("and", e.op("or", base, step), e.const("i64", fragment.piece - 1))
-    good = e.op("and", good, e.compare("icmp eq", odd, e.const("i64", 0)))
+    good = e.is_at_most(span, room)
+    good = e.op("and", good, e.is_at_most(away, e.op("sub", room, span)))
+    odd = e.op("and", e.op("or", base, step), fragment.piece - 1)
+    good = e.op("and", good, e.equals(odd, 0))
     fast = e.label("fast")
     e.branch(good, fast, slow, likely=True)
     e.place(fast)
     if space == Space.SHARED:
         return e.offset("%shared", base)
-    return e.set("ptr", f"inttoptr {base} to ptr").ref
+    return e.as_pointer(base).ref
 
 
 def _carefully(
@@ -316,18 +316,10 @@ def _carefully(
         listed = e.op("add", listed, e.splat(base))
         within = e.lanes("i64", [number % in_line * fragment.piece for number in numbers])
         e.store(e.op("add", listed, within), addresses, 64)
-        answer = e.call(
-            "tw_load" if loads else "tw_store",
-            "i32",
-            *e.pointers(),
-            Value("ptr", addresses),
-            e.const("i32", (1 << count) - 1),
-            e.const("i32", fragment.piece),
-            e.const("i32", int(Space.OWN if space == Space.SHARED else space)),
-            e.const("i32", instruction.line),
-            Value("ptr", e.offset(buffer, first * fragment.piece)),
-        )
-        e.leave_on_fault(answer, likely=None)
+        reach = Space.OWN if space == Space.SHARED else space
+        given = (addresses, (1 << count) - 1, fragment.piece, reach, instruction.line)
+        place = e.offset(buffer, first * fragment.piece)
+        e.call_or_leave("tw_load" if loads else "tw_store", *given, place, likely=None)
 
 
 def _define_lines(e: Context, name: str, fragment: Fragment, loads: bool) -> None:
@@ -336,7 +328,7 @@ def _define_lines(e: Context, name: str, fragment: Fragment, loads: bool) -> Non
     inner = Emitter()
     type_ = f"<{fragment.line_bytes // 4} x i32>"
     for number in range(fragment.lines):
-        away = inner.op("mul", Value("i64", "%step"), inner.const("i64", number))
+        away = inner.op("mul", Value("i64", "%step"), number)
         line, copy = inner.offset("%start", away), inner.offset("%buffer", number * fragment.line_bytes)
         source, target = (line, copy) if loads else (copy, line)
         inner.store(inner.load(type_, source, 1), target, 1)
@@ -366,7 +358,7 @@ def _define_load(e: Context, name: str, fragment: Fragment) -> None:
                 inner, held, [divmod(place, 32) for place in fragment.units_by_lane(register, first)]
             )
             part = inner.resize(part, fragment.register_type, False)
-            part = inner.op("shl", part, inner.const(part, first * fragment.bits)) if first else part
+            part = inner.op("shl", part, first * fragment.bits) if first else part
             whole = inner.op("or", whole, part) if whole else part
         assert whole is not None
         for copy in range(fragment.copies):
@@ -388,7 +380,7 @@ def _define_store(e: Context, name: str, fragment: Fragment) -> None:
         for first in firsts:
             for lane, unit in enumerate(fragment.units_by_lane(register, first)):
                 holder[unit] = len(parts), lane
-            part = inner.op("lshr", held, inner.const(held, first * fragment.bits)) if first else held
+            part = inner.op("lshr", held, first * fragment.bits) if first else held
             parts.append(inner.resize(part, type_[6:-1], False))
     for number in numbers:
         units = gathered(inner, parts, [holder[32 * number + i] for i in range(32)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["LANES", "Emitter", "Results", "Value", "float_bits", "join", "vector"]
+__all__ = ["LANES", "NULL", "Emitter", "Results", "Value", "float_bits", "join", "vector"]
 
 LANES = 32
 
@@ -26,6 +26,9 @@ class Value(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.type} {self.ref}"
+
+
+NULL = Value("ptr", "null")
 
 
 def vector(scalar: str) -> str:
@@ -137,20 +140,54 @@ class Emitter:
     def zero(self, type_: str) -> Value:
         return Value(type_, "zeroinitializer" if type_[0] == "<" else self.const(type_, 0).ref)
 
+    def fixed(self, value: Value | int, type_: str) -> Value:
+        """Return a value, or the constant of ``type_`` that a plain number stands for."""
+        return self.const(type_, value) if isinstance(value, int) else value
+
     # -- operations -----------------------------------------------------------------------------
-    def op(self, name: str, a: Value, b: Value) -> Value:
-        return self.set(a.type, f"{name} {a.type} {a.ref}, {b.ref}")
+    def op(self, name: str, a: Value | int, b: Value | int) -> Value:
+        """Emit an operation of two values; a plain number is a constant of the other one's type."""
+        type_ = self._common_type(a, b)
+        return self.set(type_, f"{name} {type_} {self.fixed(a, type_).ref}, {self.fixed(b, type_).ref}")
+
+    @staticmethod
+    def _common_type(a: Value | int, b: Value | int) -> str:
+        return a.type if isinstance(a, Value) else b.type if isinstance(b, Value) else "i32"
 
     def negate(self, a: Value) -> Value:
         return self.set(a.type, f"fneg {a}")
 
-    def compare(self, name: str, a: Value, b: Value) -> Value:
+    def compare(self, name: str, a: Value, b: Value | int) -> Value:
         """Emit a comparison; ``name`` is such as "icmp slt" or "fcmp olt"."""
         type_ = vector("i1") if a.is_vector else "i1"
-        return self.set(type_, f"{name} {a.type} {a.ref}, {b.ref}")
+        return self.set(type_, f"{name} {a.type} {a.ref}, {self.fixed(b, a.type).ref}")
 
-    def select(self, condition: Value, a: Value, b: Value) -> Value:
-        return self.set(a.type, f"select {condition}, {a}, {b}")
+    def equals(self, a: Value, b: Value | int) -> Value:
+        return self.compare("icmp eq", a, b)
+
+    def differs(self, a: Value, b: Value | int) -> Value:
+        return self.compare("icmp ne", a, b)
+
+    def is_null(self, pointer: Value) -> Value:
+        return self.equals(pointer, NULL)
+
+    # NOTE: the next four compare unsigned numbers.
+    def is_below(self, a: Value, b: Value | int) -> Value:
+        return self.compare("icmp ult", a, b)
+
+    def is_above(self, a: Value, b: Value | int) -> Value:
+        return self.compare("icmp ugt", a, b)
+
+    def is_at_least(self, a: Value, b: Value | int) -> Value:
+        return self.compare("icmp uge", a, b)
+
+    def is_at_most(self, a: Value, b: Value | int) -> Value:
+        return self.compare("icmp ule", a, b)
+
+    def select(self, condition: Value, a: Value | int, b: Value | int) -> Value:
+        """Emit a choice; a plain number is a constant of the other one's type, two are i32."""
+        type_ = self._common_type(a, b)
+        return self.set(type_, f"select {condition}, {self.fixed(a, type_)}, {self.fixed(b, type_)}")
 
     def cast(self, name: str, a: Value, scalar: str) -> Value:
         if a.scalar == scalar:
@@ -165,14 +202,30 @@ class Emitter:
             return a
         return self.cast("trunc" if want < have else "sext" if signed else "zext", a, scalar)
 
-    def intrinsic(self, name: str, *args: Value, extra: tuple[str, ...] = ()) -> Value:
-        """Emit a call of an LLVM intrinsic overloaded on the type of its first argument, which its result has too."""
-        suffix = _suffix(args[0].type)
-        full = f"{name}.{suffix}"
-        parameters = [arg.type for arg in args] + [item.split(" ", 1)[0] for item in extra]
-        self.declare(full, args[0].type, parameters)
-        listed = ", ".join([*map(str, args), *extra])
-        return self.set(args[0].type, f"call {args[0].type} @{full}({listed})")
+    def wide(self, a: Value) -> Value:
+        """Emit an unsigned number widened to 64 bits."""
+        return self.resize(a, "i64", False)
+
+    def without(self, mask: Value, lanes: Value) -> Value:
+        """Emit a mask without some of its lanes."""
+        return self.op("and", mask, self.op("xor", lanes, -1))
+
+    def count_bits(self, mask: Value) -> Value:
+        return self.intrinsic("llvm.ctpop", mask)
+
+    def find_lowest(self, mask: Value, nonzero: bool = False) -> Value:
+        """Emit the number of a mask's lowest set bit; without ``nonzero``, its width if none is set."""
+        return self.intrinsic("llvm.cttz", mask, extra=(f"i1 {str(nonzero).lower()}",))
+
+    def intrinsic(self, name: str, first: Value, *others: Value | int, extra: tuple[str, ...] = ()) -> Value:
+        """Emit a call of an LLVM intrinsic overloaded on the type of its first argument, which its result has too.
+
+        A plain number is of that type as well.
+        """
+        type_, full = first.type, f"{name}.{_suffix(first.type)}"
+        args = [first, *(self.fixed(other, type_) for other in others)]
+        self.declare(full, type_, [arg.type for arg in args] + [item.split(" ", 1)[0] for item in extra])
+        return self.set(type_, f"call {type_} @{full}({', '.join([*map(str, args), *extra])})")
 
     def convert(self, name: str, a: Value, scalar: str) -> Value:
         """Emit a call of an intrinsic overloaded on result and argument, such as llvm.fptosi.sat."""
@@ -181,14 +234,22 @@ class Emitter:
         self.declare(full, type_, [a.type])
         return self.set(type_, f"call {type_} @{full}({a})")
 
-    def call(self, name: str, result: str, *args: Value) -> Value:
-        """Emit a call of a function of the run-time support."""
-        self.declare(name, result, [arg.type for arg in args])
-        listed = ", ".join(map(str, args))
+    def call(self, name: str, result: str, *args: Value | int | str) -> Value:
+        """Emit a call of a function of the run-time support; a plain number is an i32, a text names a pointer."""
+        values = self._arguments(args)
+        self.declare(name, result, [value.type for value in values])
+        listed = ", ".join(map(str, values))
         if result == "void":
             self.line(f"call void @{name}({listed})")
             return Value("void", "")
         return self.set(result, f"call {result} @{name}({listed})")
+
+    def call_at(self, function: Value, result: str, *args: Value | int | str) -> Value:
+        """Emit a call of the function that a pointer leads to; its arguments are as of ``call``."""
+        return self.set(result, f"call {result} {function.ref}({', '.join(map(str, self._arguments(args)))})")
+
+    def _arguments(self, args: tuple[Value | int | str, ...]) -> list[Value]:
+        return [Value("ptr", arg) if isinstance(arg, str) else self.fixed(arg, "i32") for arg in args]
 
     def has_function(self, name: str) -> bool:
         """Whether the kernel has a function of this name."""
@@ -221,6 +282,10 @@ class Emitter:
             return pointer
         amount = f"i64 {by}" if isinstance(by, int) else str(by)
         return self.set("ptr", f"getelementptr i8, ptr {pointer}, {amount}").ref
+
+    def as_pointer(self, address: Value) -> Value:
+        """Emit the pointer that a number of 64 bits stands for."""
+        return self.set("ptr", f"inttoptr {address} to ptr")
 
     def splat(self, a: Value) -> Value:
         """Emit a vector with a scalar in every lane."""

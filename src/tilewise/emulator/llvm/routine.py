@@ -5,7 +5,7 @@
     r = Routine("tw_sum", "i64", first="ptr", count="i64")
     total = r.variable("i64", 0)
     with r.count(r["count"]) as i:
-        total.put(r.op("add", total.get(), r.field(r.item(r["first"], i, 8), 0, "i64")))
+        total.add(r.element(r["first"], i, "i64"))
     r.give(total.get())
 
 Only scalars: nothing here knows lanes, but for ``each_lane``, which goes over the bits of a mask.
@@ -13,15 +13,16 @@ Only scalars: nothing here knows lanes, but for ``each_lane``, which goes over t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial, reduce
 
-from tilewise.emulator.llvm.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import NULL, Emitter, Value
 
-__all__ = ["Loop", "MutableValue", "Routine", "join_modules"]
+__all__ = ["NULL", "POINTERS", "Loop", "MutableValue", "Routine", "join_modules"]
 
+POINTERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}  # that most routines take first
 _ENDS = ("  br ", "  ret ", "  unreachable", "  switch ")
 
 
@@ -65,6 +66,8 @@ class Loop:
 class Routine(Emitter):
     """A function of the run-time support being written, with loops and conditions."""
 
+    attributes = "noinline"  # as LLVM calls them
+
     def __init__(self, name: str, result: str, /, **parameters: str) -> None:
         super().__init__()
         self.name, self.result = name, result
@@ -75,35 +78,33 @@ class Routine(Emitter):
 
     def text(self) -> str:
         """Return the function's text; one without a result gets its return if it lacks one."""
-        if self.result == "void" and not self._ended:
+        if not self._ended and self.result == "void":
             self.give()
+        elif not self._ended:
+            self.line("unreachable")  # behind a loop that is never left
         listed = ", ".join(map(str, self.parameters.values()))
-        head = f"define {self.result} @{self.name}({listed}) noinline {{"
+        head = f"define {self.result} @{self.name}({listed}) {self.attributes} {{"
         return "\n".join([head, "entry:", *self.allocas, *self.lines, "}"])
 
     # -- values ---------------------------------------------------------------------------------
-    def fixed(self, value: Value | int, type_: str) -> Value:
-        return self.const(type_, value) if isinstance(value, int) else value
-
-    def op(self, name: str, a: Value, b: Value | int) -> Value:
-        return super().op(name, a, self.fixed(b, a.type))
-
-    def compare(self, name: str, a: Value, b: Value | int) -> Value:
-        return super().compare(name, a, self.fixed(b, a.type))
+    def pointers(self) -> tuple[Value, Value, Value, Value]:
+        """Return the parameters ``POINTERS``, to be passed on."""
+        return self["ctx"], self["worker"], self["block"], self["warp"]
 
     def both(self, *conditions: Value) -> Value:
         """Return whether all conditions hold; all are evaluated."""
-        result = conditions[0]
-        for condition in conditions[1:]:
-            result = self.op("and", result, condition)
-        return result
+        return reduce(partial(self.op, "and"), conditions)
+
+    def either(self, *conditions: Value) -> Value:
+        """Return whether some condition holds; all are evaluated."""
+        return reduce(partial(self.op, "or"), conditions)
 
     def negation(self, condition: Value) -> Value:
         return self.op("xor", condition, Value("i1", "true"))
 
-    def wide(self, value: Value) -> Value:
-        """Return an unsigned number widened to 64 bits."""
-        return self.resize(value, "i64", False)
+    def narrow(self, value: Value) -> Value:
+        """Return the low 32 bits of a number."""
+        return self.cast("trunc", value, "i32")
 
     def variable(self, type_: str, start: Value | int) -> MutableValue:
         made = MutableValue(self, type_, self.alloca(type_))
@@ -111,6 +112,10 @@ class Routine(Emitter):
         return made
 
     # -- memory ---------------------------------------------------------------------------------
+    def reserve(self, type_: str, align: int = 0) -> Value:
+        """Return the pointer to memory of the routine's own."""
+        return Value("ptr", self.alloca(type_, align))
+
     def at(self, pointer: Value, by: Value | int) -> Value:
         return Value("ptr", self.offset(pointer.ref, by if isinstance(by, int) else self.wide(by)))
 
@@ -118,11 +123,37 @@ class Routine(Emitter):
         """Return the pointer to an element of an array."""
         return self.at(pointer, self.op("mul", self.wide(index), size))
 
+    def element(self, pointer: Value, index: Value, type_: str) -> Value:
+        """Return an element of an array of integers."""
+        return self.field(self.item(pointer, index, int(type_[1:]) // 8), 0, type_)
+
     def field(self, pointer: Value, offset: int, type_: str, align: int = 1) -> Value:
         return self.load(type_, self.offset(pointer.ref, offset), align)
 
-    def put(self, pointer: Value, offset: int, value: Value, align: int = 1) -> None:
-        self.store(value, self.offset(pointer.ref, offset), align)
+    def put(self, pointer: Value, offset: int, value: Value | int, align: int = 1) -> None:
+        """Write a field; a plain number is an i32."""
+        self.store(self.fixed(value, "i32"), self.offset(pointer.ref, offset), align)
+
+    def change(self, pointer: Value, offset: int, name: str, by: Value | int, type_: str = "i32") -> Value:
+        """Apply an operation to a field; return its new value."""
+        value = self.op(name, self.field(pointer, offset, type_), by)
+        self.put(pointer, offset, value)
+        return value
+
+    def load_atomic(self, pointer: Value, type_: str, order: str) -> Value:
+        return self.set(type_, f"load atomic {type_}, {pointer} {order}, align {int(type_[1:]) // 8}")
+
+    def store_atomic(self, pointer: Value, value: Value, order: str) -> None:
+        self.line(f"store atomic {value}, {pointer} {order}, align {int(value.type[1:]) // 8}")
+
+    def atomic(self, name: str, pointer: Value, value: Value, order: str) -> Value:
+        """Apply an operation to memory in one step; return what was there."""
+        return self.set(value.type, f"atomicrmw {name} {pointer}, {value} {order}")
+
+    def swap_if(self, pointer: Value, old: Value, new: Value, order: str) -> tuple[Value, Value]:
+        """Replace ``old`` in memory by ``new`` in one step; return what was there, and whether that was ``old``."""
+        pair = self.set(f"{{ {old.type}, i1 }}", f"cmpxchg {pointer}, {old}, {new} {order} {order}")
+        return self.set(old.type, f"extractvalue {pair}, 0"), self.set("i1", f"extractvalue {pair}, 1")
 
     def copy(self, target: Value, source: Value, size: Value | int) -> None:
         self._memory("llvm.memcpy.p0.p0.i64", target, source, self.fixed(size, "i64"))
@@ -147,9 +178,18 @@ class Routine(Emitter):
         if not self._ended:
             self.jump(label)
 
-    def give(self, value: Value | None = None) -> None:
+    def give(self, value: Value | int | None = None) -> None:
         """Return from the routine."""
-        self.line(f"ret {value}" if value else "ret void")
+        self.line("ret void" if value is None else f"ret {self.fixed(value, self.result)}")
+
+    def give_if(self, condition: Value, value: Value | int | None = None) -> None:
+        """Return from the routine where a condition holds."""
+        with self.when(condition):
+            self.give(value)
+
+    def give_unless_zero(self, answer: Value) -> None:
+        """Return a result that is not 0."""
+        self.give_if(self.differs(answer, 0), answer)
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
@@ -162,15 +202,39 @@ class Routine(Emitter):
         self.jump(end)
         self.place(end)
 
+    def _reopen(self) -> tuple[str, list[str]]:
+        """Go on where the condition of the ``when`` just before does not hold.
+
+        Returns the label behind both, and the lines that have been written since.
+        """
+        place = next(i for i in range(len(self.lines) - 1, -1, -1) if not self.lines[i].startswith(" "))
+        jump, end, *since = self.lines[place - 1 :]
+        if not (end.startswith("end.") and jump == f"  br label %{end[:-1]}"):
+            raise ValueError("there is no condition right before this")
+        del self.lines[place - 1 :]
+        return end[:-1], since
+
     @contextmanager
     def otherwise(self) -> Iterator[None]:
         """Write what runs where the ``when`` just before does not."""
-        end, jump = self.lines.pop(), self.lines.pop()
-        if not (end.startswith("end.") and jump == f"  br label %{end[:-1]}"):
-            raise ValueError("there is no condition right before this")
+        end, _ = self._reopen()
         yield
-        self._go(end[:-1])
-        self.lines.append(end)
+        self._go(end)
+        self.place(end)
+
+    @contextmanager
+    def otherwise_when(self, condition: Value) -> Iterator[None]:
+        """Write what runs where the ``when`` just before does not, and a condition holds, which is found there."""
+        yes, no = self.label("yes"), self.label("no")
+        end, found = self._reopen()
+        self.lines += found
+        self.branch(condition, yes, no)
+        self.place(yes)
+        yield
+        self._go(end)
+        self.place(no)
+        self.jump(end)
+        self.place(end)
 
     @contextmanager
     def unless(self, condition: Value) -> Iterator[None]:
@@ -206,17 +270,12 @@ class Routine(Emitter):
             rest = left.get()
             loop.leave(self.compare("icmp eq", rest, 0))
             left.put(self.op("and", rest, self.op("sub", rest, 1)))
-            self.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-            yield self.set("i32", f"call i32 @llvm.cttz.i32({rest}, i1 true)")
+            yield self.find_lowest(rest, True)
 
 
-def join_modules(text: str, routines: Iterable[Routine]) -> str:
-    """Join a module and routines to one module, declaring the functions that none of them defines."""
+def join_modules(routines: Iterable[Routine]) -> str:
+    """Join routines to one module, declaring the functions that none of them defines."""
     items = list(routines)
-    bodies = [text, *(item.text() for item in items)]
-    whole = "\n\n".join(bodies)
-    there = set(re.findall(r"^(?:define|declare) [^@]*@([\w.]+)", whole, re.MULTILINE))
-    missing: dict[str, str] = {}
-    for item in items:
-        missing |= {name: line for name, line in item.declared.items() if name not in there}
-    return "\n".join([whole, *missing.values(), ""])
+    there = {item.name for item in items}
+    missing = {name: line for item in items for name, line in item.declared.items() if name not in there}
+    return "\n\n".join([*(item.text() for item in items), "\n".join(missing.values())]) + "\n"

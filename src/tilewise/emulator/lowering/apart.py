@@ -56,11 +56,11 @@ def _find_ready(e: Context, index: int) -> tuple[Value, Value]:
     free = e.load("i32", e.apart.pending[index], 4)
     if e.apart.waits:
         blocked = e.load("i32", e.offset("%warp", WARP.BLOCKED), 4)
-        free = e.op("and", free, e.op("xor", blocked, e.const("i32", -1)))
-    some = e.compare("icmp ne", free, e.const("i32", 0))
+        free = e.without(free, blocked)
+    some = e.differs(free, 0)
     if index not in e.analysis.divergent:
         live = e.const("i32", -1) if e.full else e.load("i32", e.live, 4)
-        some = e.op("and", some, e.compare("icmp eq", free, live))
+        some = e.op("and", some, e.equals(free, live))
     return free, some
 
 
@@ -97,7 +97,7 @@ def _split(e: Context, block: Block, lanes: Value) -> None:
     condition = e.bits(e.splat(read(e, terminator.condition, "pred", True)))
     yes, no = terminator.targets[::-1] if terminator.negated else terminator.targets
     taken = e.op("and", lanes, condition)
-    rest = e.op("and", lanes, e.op("xor", condition, e.const("i32", -1)))
+    rest = e.without(lanes, condition)
     if e.watcher:
         e.watcher.split(taken, rest)
     send(e, yes, taken)
@@ -110,12 +110,12 @@ def _split_table(e: Context, block: Block, lanes: Value) -> None:
     index = read(e, terminator.instruction.operands[0], "u32", True)
     left = lanes
     for i, target in enumerate(terminator.targets):
-        chosen = e.bits(e.compare("icmp eq", index, e.const(index, i)))
+        chosen = e.bits(e.equals(index, i))
         mine = e.op("and", left, chosen)
         send(e, target, mine)
-        left = e.op("and", left, e.op("xor", chosen, e.const("i32", -1)))
+        left = e.without(left, chosen)
     bad, good = e.label("bad"), e.label("good")
-    e.branch(e.compare("icmp eq", left, e.const("i32", 0)), good, bad, likely=True)
+    e.branch(e.equals(left, 0), good, bad, likely=True)
     e.place(bad)
     e.fault_now(FaultKind.BAD_INDEX, terminator.instruction)
     e.place(good)
@@ -131,14 +131,13 @@ def send(e: Context, target: int, lanes: Value) -> None:
 
 def _exit_lanes(e: Context, lanes: Value) -> None:
     """Some lanes exit the kernel."""
-    live = e.op("and", e.load("i32", e.live, 4), e.op("xor", lanes, e.const("i32", -1)))
+    live = e.without(e.load("i32", e.live, 4), lanes)
     e.store(live, e.live, 4)
     if e.watcher:
         e.watcher.leave(lanes)
     e.call("tw_depart", "void", *e.pointers(), lanes)
     if e.apart.meets:
-        zero = e.const("i32", 0)
-        e.call("tw_meet", "void", Value("ptr", "%warp"), zero, zero)
+        e.call("tw_meet", "void", "%warp", 0, 0)
 
 
 def repeat_loop_apart(e: Context, target: int) -> None:
@@ -165,14 +164,14 @@ def end_chain(e: Context) -> None:
         waiting = e.op("or", waiting, e.load("i32", e.apart.pending[index], 4))
         if e.apart.waits or e.apart.gates:
             free, ready = _find_ready(e, index)
-            able = e.op("or", able, e.select(ready, free, e.const("i32", 0)))
+            able = e.op("or", able, e.select(ready, free, 0))
     some, over, first = e.label("some"), e.label("over"), e.apart.stations[0][3]
-    e.branch(e.compare("icmp ne", waiting, e.const("i32", 0)), some, "leave")
+    e.branch(e.differs(waiting, 0), some, "leave")
     e.place(some)
     saved = live_apart(e)
     if e.apart.waits or e.apart.gates:
         halt = e.label("halt")
-        e.branch(e.compare("icmp ne", able, e.const("i32", 0)), over, halt)
+        e.branch(e.differs(able, 0), over, halt)
         e.place(halt)
         _suspend_blocked(e, waiting, saved)
         e.place(over)
@@ -198,8 +197,8 @@ def _suspend_blocked(e: Context, waiting: Value, saved: set[str]) -> None:
     blocked = e.load("i32", e.offset("%warp", WARP.BLOCKED), 4)
     if not e.general:
         alone, every = e.label("alone"), e.label("every")
-        held = e.op("and", waiting, e.op("xor", blocked, e.const("i32", -1)))
-        e.branch(e.compare("icmp ne", held, e.const("i32", 0)), alone, every)
+        held = e.without(waiting, blocked)
+        e.branch(e.differs(held, 0), alone, every)
         e.place(alone)
         stop(e, Answer.DEOPT, RESUME_APART, saved, e.program.general)
         e.place(every)
@@ -215,7 +214,7 @@ def _exit_waiting(e: Context) -> None:
         e.store(e.op("xor", waiting, free), e.apart.pending[index], 4)
         lanes = e.op("or", lanes, free)
     some, on = e.label("some"), e.label("on")
-    e.branch(e.compare("icmp ne", lanes, zero), some, on)
+    e.branch(e.differs(lanes, zero), some, on)
     e.place(some)
     _exit_lanes(e, lanes)
     e.jump(e.apart.stations[0][3])
@@ -229,9 +228,9 @@ def _record_gate_lanes(e: Context) -> tuple[Value, Value]:
         instruction = e.program.flow.blocks[index].terminator.instruction
         assert instruction is not None
         here = e.load("i32", e.apart.pending[index], 4)
-        some = e.compare("icmp ne", here, e.const("i32", 0))
+        some = e.differs(here, 0)
         lanes = e.select(some, here, lanes)
-        line = e.select(some, e.const("i32", instruction.line), line)
+        line = e.select(some, instruction.line, line)
     e.store(lanes, e.offset("%warp", WARP.GATE), 4)
     e.store(line, e.offset("%warp", WARP.GATE_LINE), 4)
     return lanes, line
@@ -245,9 +244,9 @@ def _fault_if_stuck(e: Context, lanes: Value, line: Value) -> None:
     helped = e.load("i32", e.offset("%warp", WARP.BLOCKED), 4)  # lanes that others may let go
     if e.general:
         meeting = e.load("i32", e.offset("%warp", WARP.MEETING), 4)
-        helped = e.op("and", helped, e.op("xor", meeting, e.const("i32", -1)))
-    no_help = e.compare("icmp eq", helped, e.const("i32", 0))
-    some = e.compare("icmp ne", lanes, e.const("i32", 0))
+        helped = e.without(helped, meeting)
+    no_help = e.equals(helped, 0)
+    some = e.differs(lanes, 0)
     wrong, on = e.label("wrong"), e.label("on")
     e.branch(e.op("and", no_help, some), wrong, on, likely=False)
     e.place(wrong)
@@ -257,24 +256,10 @@ def _fault_if_stuck(e: Context, lanes: Value, line: Value) -> None:
 
 def _fault_apart(e: Context, lanes: Value, line: Value) -> None:
     """End the launch with a fault: some lanes of the warp wait at a barrier to which the others do not come."""
-    others = e.op("and", e.load("i32", e.live, 4), e.op("xor", lanes, e.const("i32", -1)))
-    high = e.op("shl", e.cast("zext", others, "i64"), e.const("i64", 32))
+    others = e.without(e.load("i32", e.live, 4), lanes)
+    high = e.op("shl", e.cast("zext", others, "i64"), 32)
     both = e.op("or", e.cast("zext", lanes, "i64"), high)
-    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = e.op("and", e.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 false)"), e.const("i32", 31))
-    zero = e.const("i32", 0)
-    kind = e.const("i32", int(FaultKind.APART))
-    e.call(
-        "tw_fault_at",
-        "void",
-        *e.pointers(),
-        kind,
-        line,
-        lane,
-        both,
-        zero,
-        zero,
-        zero,
-        e.const("i64", 0),
-    )
+    lane = e.op("and", e.find_lowest(lanes), 31)
+    access = (both, 0, 0, 0, e.const("i64", 0))
+    e.call("tw_fault_at", "void", *e.pointers(), FaultKind.APART, line, lane, *access)
     e.jump("failed")

@@ -135,7 +135,7 @@ def _wait(e: Context, block: Block) -> None:
     if operation.wait is None:
         raise unsupported(instruction)
     answer = operation.wait(e, instruction)
-    failed = e.compare("icmp eq", answer, e.const("i32", 2))
+    failed = e.equals(answer, 2)
     good = e.label("good")
     e.branch(failed, "failed", good, likely=False)
     e.place(good)
@@ -147,7 +147,7 @@ def _wait(e: Context, block: Block) -> None:
         _go(e, block.index, target)
         return
     through, halt = e.label("through"), e.label("halt")
-    e.branch(e.compare("icmp eq", answer, e.const("i32", 0)), through, halt)
+    e.branch(e.equals(answer, 0), through, halt)
     saved = set() if target == EXIT else live_at(e, e.program.flow.blocks[target], 0)
     number = new_resume(e)
     e.place(halt)

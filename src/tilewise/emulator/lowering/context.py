@@ -134,13 +134,17 @@ class Context(Emitter):
             self.rooms = (self.alloca("[32 x i64]", 64), self.alloca("[1024 x i8]", 64))
         return self.rooms
 
+    def list_addresses(self, addresses: Value) -> str:
+        """Store every lane's address in the buffer for them; return it."""
+        buffer, _ = self.buffers()
+        self.store(addresses, buffer, 64)
+        return buffer
+
     def call_host(self, kind: HostCall, line: int, mask: Value) -> tuple[Value, str]:
         """Call the host from some lanes: its answer, and the buffer with 64 bits for each lane and operand."""
         _, buffer = self.buffers()
         function = self.load("ptr", self.offset("%ctx", LAUNCH.HOST), 8)
-        listed = [*self.pointers(), self.const("i32", int(kind)), mask, self.const("i32", line)]
-        listed.append(Value("ptr", buffer))
-        return self.set("i32", f"call i32 {function.ref}({', '.join(map(str, listed))})"), buffer
+        return self.call_at(function, "i32", *self.pointers(), kind, mask, line, buffer), buffer
 
     def columns(self) -> str:
         """Room for 16 operands of every lane, 64 bits each, and then 16 bytes more of every lane."""
@@ -158,14 +162,18 @@ class Context(Emitter):
 
     def first_lane(self, value: Value) -> Value:
         """The value in the first lane that runs the current instruction."""
-        self.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-        lane = self.set("i32", f"call i32 @llvm.cttz.i32({self.mask()}, i1 false)")
-        safe = self.op("and", lane, self.const("i32", 31))
+        lane = self.find_lowest(self.mask())
+        safe = self.op("and", lane, 31)
         return self.set(value.scalar, f"extractelement {value}, {safe}")
 
     def shape_of(self, operand: Operand) -> Shape | None:
         """The shape of an operand as it is read here."""
         return shape_in(self.program, self.analysis, operand)
+
+    def is_uniform(self, operand: Operand) -> bool:
+        """Whether an operand is the same in every lane, as it is read here."""
+        shape = self.shape_of(operand)
+        return shape is not None and shape.uniform
 
     def result_shape(self, instruction: Instruction) -> Shape | None:
         return self.analysis.results.get(id(instruction), UNIFORM)
@@ -173,19 +181,16 @@ class Context(Emitter):
     def leave_on_fault(self, answer: Value, likely: bool | None = True) -> None:
         """Go on where a routine's answer is 0, which is ``likely``; else leave with the fault that it found."""
         good = self.label("good")
-        self.branch(self.compare("icmp eq", answer, self.const("i32", 0)), good, "failed", likely)
+        self.branch(self.equals(answer, 0), good, "failed", likely)
         self.place(good)
+
+    def call_or_leave(self, name: str, *args: Value | int | str, likely: bool | None = True) -> None:
+        """Call a routine of the run-time support; leave if its answer is a fault."""
+        self.leave_on_fault(self.call(name, "i32", *self.pointers(), *args), likely)
 
     def fault_now(self, kind: int, instruction: Instruction) -> None:
         """End the launch with a fault of the current lanes."""
-        self.call(
-            "tw_fault",
-            "void",
-            *self.pointers(),
-            self.const("i32", int(kind)),
-            self.const("i32", instruction.line),
-            self.mask(),
-        )
+        self.call("tw_fault", "void", *self.pointers(), kind, instruction.line, self.mask())
         self.jump("failed")
 
 

@@ -13,18 +13,13 @@ from tilewise.emulator.llvm.emit import Emitter, vector
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.lowering.values import read, write
-from tilewise.emulator.ptx.syntax import Operand, Register, Vector
+from tilewise.emulator.ptx.syntax import Operand, Register
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar
 
-__all__ = ["OperandAddresses", "define", "items_of"]
+__all__ = ["OperandAddresses", "define"]
 
 # Room for copies of operands, which all instructions of a function share: it is on the stack.
 _ROOM: WeakKeyDictionary[Context, list[str]] = WeakKeyDictionary()
-
-
-def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """The registers of an operand in braces, or the only one without."""
-    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 class OperandAddresses:

@@ -13,7 +13,7 @@ from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.lowering.values import check_operand, read, write
 from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.operations.registry import operation_of
-from tilewise.emulator.ptx.syntax import Instruction, Operand, Pair, Register, Vector
+from tilewise.emulator.ptx.syntax import Instruction, Operand, Pair, Register, items_of
 from tilewise.emulator.ptx.types import bits_of
 from tilewise.errors import TilewiseError
 
@@ -69,7 +69,7 @@ def _guarded(e: Context, instruction: Instruction) -> str:
     around, do = e.label("around"), e.label("do")
     condition = read(e, instruction.guard, "pred", False)
     if instruction.negated:
-        condition = e.op("xor", condition, e.const(condition, 1))
+        condition = e.op("xor", condition, 1)
     if not condition.is_vector:
         e.branch(condition, do, around)
         e.place(do)
@@ -77,7 +77,7 @@ def _guarded(e: Context, instruction: Instruction) -> str:
     e.guard = e.bits(condition)
     if operation_of(instruction).is_pure:
         return ""
-    some = e.compare("icmp ne", e.mask(), e.const("i32", 0))
+    some = e.differs(e.mask(), 0)
     e.branch(some, do, around)
     e.place(do)
     return around
@@ -132,8 +132,8 @@ def _guard_widening(e: Context, instruction: Instruction, sources: list[Value]) 
         base = e.cast("sext" if signed else "zext", value, "i64")
         least = -(2**31) if signed else 0
         most = 2**31 - 1 if signed else 2**32 - 1
-        ok = e.compare("icmp sge", e.op("add", base, e.const("i64", low)), e.const("i64", least))
-        top = e.compare("icmp sle", e.op("add", base, e.const("i64", high)), e.const("i64", most))
+        ok = e.compare("icmp sge", e.op("add", base, low), least)
+        top = e.compare("icmp sle", e.op("add", base, high), most)
         guard_lanes(e, instruction, e.op("and", ok, top))
 
 
@@ -141,4 +141,4 @@ def _targets(instruction: Instruction) -> tuple[Operand, ...]:
     first = instruction.operands[0]
     if isinstance(first, Pair):
         return first.first, first.second
-    return first.items if isinstance(first, Vector) else (first,)
+    return items_of(first)

@@ -40,7 +40,7 @@ def count_progress(e: Context, instruction: Instruction, before: Before) -> None
     """Count an instruction that changed memory or read a clock as progress."""
     if before is not None:
         changed = e.op("and", e.bits(_changed(e, instruction, before)), e.mask())
-        step = e.cast("zext", e.compare("icmp ne", changed, e.const("i32", 0)), "i64")
+        step = e.cast("zext", e.differs(changed, 0), "i64")
     elif operation_of(instruction).changes or _reads_clock(instruction):
         step = e.const("i64", 1)
     else:
@@ -62,14 +62,14 @@ def _changed(e: Context, instruction: Instruction, before: Before) -> Value:
     zero = e.zero(given.type)
     match operation:
         case "exch":
-            return e.compare("icmp ne", old, given)
+            return e.differs(old, given)
         case "cas":
-            return e.compare("icmp eq", old, given) if more else e.compare("icmp ne", old, given)
+            return e.equals(old, given) if more else e.differs(old, given)
         case "add" | "xor":
-            return e.compare("icmp ne", given, zero)
+            return e.differs(given, zero)
         case "or":
-            return e.compare("icmp ne", e.op("or", old, given), old)
+            return e.differs(e.op("or", old, given), old)
         case "and":
-            return e.compare("icmp ne", e.op("and", old, given), old)
+            return e.differs(e.op("and", old, given), old)
     sign = "s" if is_signed(type_) else "u"
     return e.compare(f"icmp {sign}{'lt' if operation == 'min' else 'gt'}", given, old)

@@ -26,10 +26,10 @@ def yield_soon(e: Context, idle: Value) -> None:
 
 def every_nth(e: Context, counter: str, every: int) -> Value:
     """Count up: whether the count is a multiple of ``every``, a power of two."""
-    count = e.op("add", e.load("i32", counter, 4), e.const("i32", 1))
+    count = e.op("add", e.load("i32", counter, 4), 1)
     e.store(count, counter, 4)
-    low = e.op("and", count, e.const("i32", every - 1))
-    return e.compare("icmp eq", low, e.const("i32", 0))
+    low = e.op("and", count, every - 1)
+    return e.equals(low, 0)
 
 
 def poll(e: Context, on: str) -> None:
@@ -37,7 +37,7 @@ def poll(e: Context, on: str) -> None:
     e.store(e.const("i32", 0), e.loops.turns, 4)
     stop = e.load("i32", e.offset("%ctx", LAUNCH.STOP), 4, volatile=True)
     on = on or e.label("go")
-    e.branch(e.compare("icmp eq", stop, e.const("i32", 0)), on, "stopped", likely=True)
+    e.branch(e.equals(stop, 0), on, "stopped", likely=True)
     if on.startswith("go."):
         e.place(on)
 
@@ -45,9 +45,9 @@ def poll(e: Context, on: str) -> None:
 def poll_due(e: Context, target: int) -> Value:
     """Count the instructions of one more turn of a loop: whether it is time to poll the stop flag."""
     length = sum(len(block.instructions) for block in blocks_of_loop(e, target))
-    count = e.op("add", e.load("i32", e.loops.turns, 4), e.const("i32", min(length + 8, _POLL)))
+    count = e.op("add", e.load("i32", e.loops.turns, 4), min(length + 8, _POLL))
     e.store(count, e.loops.turns, 4)
-    return e.compare("icmp uge", count, e.const("i32", _POLL))
+    return e.is_at_least(count, _POLL)
 
 
 def poll_apart(e: Context, target: int) -> None:

@@ -18,7 +18,7 @@ from tilewise.emulator.layout import (
     WARP,
     Space,
 )
-from tilewise.emulator.llvm.emit import Emitter, Value
+from tilewise.emulator.llvm.emit import NULL, Emitter, Value
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.suspend import guard_lanes
 from tilewise.emulator.lowering.tables import unsupported
@@ -162,11 +162,11 @@ def take_address(e: Context, operand: Address) -> tuple[Value, tuple[int, ...] |
     shape = e.shape_of(operand.base)
     own = e.types.get(operand.base.name, "u64")
     value = read(e, operand.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", shape is None)
-    value = e.resize(value, "i64", False)
+    value = e.wide(value)
     low = min(shape.lanes) if shape else 0
     total = operand.offset + low
     if total:
-        value = e.op("add", value, e.const(value, total))
+        value = e.op("add", value, total)
     return value, tuple(lane - low for lane in shape.lanes) if shape else None
 
 
@@ -185,7 +185,7 @@ def _wrapped(e: Emitter, address: Value, space: Space) -> Value:
     """Cut addresses to 32 bits, in every space but global memory."""
     if space in (Space.GENERIC, Space.GLOBAL):
         return address
-    return e.op("and", address, e.const(address, 0xFFFF_FFFF))
+    return e.op("and", address, 0xFFFF_FFFF)
 
 
 def fast_path(e: Context, access: MemoryAccess, slow: str) -> str | None:
@@ -197,12 +197,12 @@ def fast_path(e: Context, access: MemoryAccess, slow: str) -> str | None:
     start, limit = _window_of(e, access)
     away = e.op("sub", access.base, e.splat(start) if access.base.is_vector else start)
     bound = e.splat(limit) if away.is_vector else limit
-    good = e.compare("icmp ult", away, bound)
-    odd = e.op("and", access.base, e.const(access.base, access.size - 1))
-    good = e.op("and", good, e.compare("icmp eq", odd, e.const(odd, 0)))
+    good = e.is_below(away, bound)
+    odd = e.op("and", access.base, access.size - 1)
+    good = e.op("and", good, e.equals(odd, 0))
     if good.is_vector:
-        missing = e.op("and", e.op("xor", e.bits(good), e.const("i32", -1)), e.mask())
-        good = e.compare("icmp eq", missing, e.const("i32", 0))
+        missing = e.op("and", e.op("xor", e.bits(good), -1), e.mask())
+        good = e.equals(missing, 0)
     fast = e.label("fast")
     e.branch(good, fast, slow, likely=True)
     e.place(fast)
@@ -219,14 +219,14 @@ def covered(e: Context, instruction: Instruction) -> bool:
     if group is not None:
         own = e.types.get(group.base.name, "u64")
         value = read(e, group.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", False)
-        base = e.resize(value, "i64", False)
-        start = e.op("add", base, e.const("i64", group.low))
-        room = e.op("add", Value("i64", "%shared_bytes"), e.const("i64", 1))
-        limit = e.intrinsic("llvm.usub.sat", room, e.const("i64", group.high - group.low))
-        good = e.compare("icmp ult", start, limit)
-        place = e.op("add", base, e.const("i64", group.anchor))
-        odd = e.op("and", place, e.const("i64", group.align - 1))
-        guard_lanes(e, instruction, e.op("and", good, e.compare("icmp eq", odd, e.const("i64", 0))))
+        base = e.wide(value)
+        start = e.op("add", base, group.low)
+        room = e.op("add", Value("i64", "%shared_bytes"), 1)
+        limit = e.intrinsic("llvm.usub.sat", room, group.high - group.low)
+        good = e.is_below(start, limit)
+        place = e.op("add", base, group.anchor)
+        odd = e.op("and", place, group.align - 1)
+        guard_lanes(e, instruction, e.op("and", good, e.equals(odd, 0)))
     return True
 
 
@@ -242,8 +242,8 @@ def _window_of(e: Context, access: MemoryAccess) -> tuple[Value, Value]:
         name = {Space.SHARED: "%shared_bytes", Space.CONST: "%const_bytes", Space.PARAM: "%param_bytes"}[
             access.space
         ]
-        start, room = e.const("i64", 0), e.op("add", Value("i64", name), e.const("i64", 1))
-    return start, e.intrinsic("llvm.usub.sat", room, e.const("i64", span))
+        start, room = e.const("i64", 0), e.op("add", Value("i64", name), 1)
+    return start, e.intrinsic("llvm.usub.sat", room, span)
 
 
 def _hint(e: Context) -> str:
@@ -253,7 +253,7 @@ def _hint(e: Context) -> str:
 
 def pointer_of(e: Context, access: MemoryAccess, address: Value) -> str:
     if access.space in _FLAT:
-        return e.set("ptr", f"inttoptr {address} to ptr").ref
+        return e.as_pointer(address).ref
     base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
     return e.offset(base, address)
 
@@ -287,29 +287,18 @@ def remember_array(e: Context, access: MemoryAccess, pointer_bits: Value) -> Non
 
 def _remember_array(e: Emitter, access: MemoryAccess, pointer_bits: Value, hint: str) -> None:
     size = e.const("i64", access.size)
-    e.call("tw_find", "i1", Value("ptr", "%ctx"), pointer_bits, size, Value("ptr", hint))
+    e.call("tw_find", "i1", "%ctx", pointer_bits, size, hint)
 
 
 def resolve(e: Context, access: MemoryAccess, write: int) -> str:
     """Return the pointer of an address that all lanes share; leave with a fault if it is out of bounds."""
-
     address = e.first_lane(access.base) if access.base.is_vector else access.base
     address = _wrapped(e, address, access.space)
-    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = e.set("i32", f"call i32 @llvm.cttz.i32({e.mask()}, i1 false)")
-    pointer = e.call(
-        "tw_resolve",
-        "ptr",
-        *e.pointers(),
-        address,
-        e.const("i32", access.size),
-        e.const("i32", access.reach),
-        lane,
-        e.const("i32", access.line),
-        e.const("i32", write),
-    )
+    lane = e.find_lowest(e.mask())
+    given = (address, access.size, access.reach, lane, access.line, write)
+    pointer = e.call("tw_resolve", "ptr", *e.pointers(), *given)
     good = e.label("good")
-    e.branch(e.compare("icmp ne", pointer, Value("ptr", "null")), good, "failed")
+    e.branch(e.differs(pointer, NULL), good, "failed")
     e.place(good)
     remember_array(e, access, address)
     return pointer.ref
@@ -355,13 +344,12 @@ def _define_access_by_lane(e: Context, access: MemoryAccess, function: str) -> s
     answer = body.call(function, "i32", *e.pointers(), *places)
     if access.space in _FLAT:
         good, failed = body.label("good"), body.label("failed")
-        body.branch(body.compare("icmp eq", answer, body.const("i32", 0)), good, failed)
+        body.branch(body.equals(answer, 0), good, failed)
         body.place(failed)
         body.line(f"ret {answer}")
         body.place(good)
-        body.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-        lane = body.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
-        lane = body.op("and", lane, body.const("i32", 31))
+        lane = body.find_lowest(mask)
+        lane = body.op("and", lane, 31)
         first = body.set("i64", f"extractelement {listed}, {lane}")
         _remember_array(body, access, first, "%hint")
     body.line(f"ret {answer}")

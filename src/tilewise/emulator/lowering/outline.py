@@ -74,8 +74,8 @@ class Outline:
         if not isinstance(result, Value) or len(body.lines) - start < _LONG or branches:
             return ""
         body.store(body.cast("bitcast", result, f"i{bits_of(form.results[0])}"), places[0], 64)
-        on = body.op("add", Value("i64", "%at"), body.const("i64", len(places)))
-        ends = body.compare("icmp uge", on, Value("i64", "%count"))
+        on = body.op("add", Value("i64", "%at"), len(places))
+        ends = body.is_at_least(on, Value("i64", "%count"))
         body.branch(ends, "end", "next")
         body.place("end")
         body.line("ret void")

@@ -149,7 +149,7 @@ class Pieces:
         pointers = ", ".join(map(str, (*e.pointers(), Value("ptr", "%frame"))))
         answer = e.set("i32", f"call i32 @{name}({pointers}, {live}, {here})")
         on, off = e.label("on"), e.label("off")
-        e.branch(e.compare("icmp eq", answer, e.const("i32", _ON)), on, off, likely=True)
+        e.branch(e.equals(answer, _ON), on, off, likely=True)
         e.place(off)
         if not e.is_apart:
             e.store(e.const("i32", 0), e.current, 4)

@@ -61,8 +61,8 @@ def _branch_if_neighbours(body: Emitter, size: int) -> Value:
     wanted = body.set(
         "<32 x ptr>", f"getelementptr i8, {first}, {body.lanes('i64', [lane * size for lane in range(32)])}"
     )
-    near = body.op("and", body.bits(body.compare("icmp eq", _ROWS, wanted)), _MASK)
-    body.branch(body.compare("icmp eq", near, body.const("i32", -1)), "neighbours", "apart")
+    near = body.op("and", body.bits(body.equals(_ROWS, wanted)), _MASK)
+    body.branch(body.equals(near, -1), "neighbours", "apart")
     body.place("neighbours")
     return first
 

@@ -74,7 +74,7 @@ def special(e: Context, name: str) -> tuple[Value, str]:
     if name in _LAUNCH:
         found = e.cast("trunc", e.load("i64", e.offset("%ctx", _LAUNCH[name]), 8), "i32")
         if name == "%total_smem_size" and RESERVED in e.program.places:  # the system's own does not count
-            found = e.op("sub", found, e.const("i32", e.program.places[RESERVED].size))
+            found = e.op("sub", found, e.program.places[RESERVED].size)
         return found, "u32"
     if name == "%is_explicit_cluster":
         return e.cast("trunc", e.load("i64", e.offset("%ctx", LAUNCH.EXPLICIT), 8), "i1"), "pred"
@@ -85,7 +85,7 @@ def special(e: Context, name: str) -> tuple[Value, str]:
         return e.const(llvm_scalar(type_), value), type_
     if name in WORKSPACE_HALVES:
         address = e.load("i64", e.offset("%ctx", LAUNCH.WORKSPACE), 8)
-        return e.cast("trunc", e.op("lshr", address, e.const("i64", WORKSPACE_HALVES[name])), "i32"), "u32"
+        return e.cast("trunc", e.op("lshr", address, WORKSPACE_HALVES[name]), "i32"), "u32"
     if name in _LANE_MASKS:
         return e.lanes("i32", [_LANE_MASKS[name](lane) for lane in range(32)]), "u32"
     if name == "%warpid":
@@ -136,5 +136,5 @@ def _time(e: Context, name: str) -> tuple[Value, str]:
     if name in ("%clock64", "%globaltimer"):
         return now, "u64"
     if name in ("%clock_hi", "%globaltimer_hi"):
-        now = e.op("lshr", now, e.const("i64", 32))
+        now = e.op("lshr", now, 32)
     return e.cast("trunc", now, "i32"), "u32"

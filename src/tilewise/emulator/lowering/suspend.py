@@ -145,7 +145,7 @@ def resume(e: Context, number: int, names: set[str], to: str, from_fast: bool = 
     if from_fast and e.is_apart:
         # The fast build may have run this block together: then all lanes are here.
         live = e.load("i32", e.live, 4)
-        none = e.compare("icmp eq", current, e.const("i32", 0))
+        none = e.equals(current, 0)
         current = e.select(none, live, current)
     e.store(current, e.current, 4)
     e.jump(to)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewise.emulator.llvm.emit import Emitter, Results, Value
+from tilewise.emulator.llvm.emit import Results, Value
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.operations.registry import enter, operations
@@ -137,9 +137,3 @@ def check_operand_count(instruction: Instruction, *counts: int) -> None:
     """Refuse an instruction that has another number of operands."""
     if len(instruction.operands) not in counts:
         raise unsupported(instruction, f"it takes {' or '.join(map(str, counts))} operands")
-
-
-def check_type(emitter: Emitter, instruction: Instruction, allowed: set[str]) -> None:
-    """Refuse a type that the instruction does not have."""
-    if not instruction.parts or instruction.parts[-1] not in allowed:
-        raise unsupported(instruction, f"its type must be one of {', '.join(sorted(allowed))}")

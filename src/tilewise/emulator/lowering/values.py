@@ -42,7 +42,7 @@ def read(e: Context, operand: Operand, type_: str, as_vector: bool) -> Value:
             if type_ != "pred":
                 raise unsupported(e.now, "only a predicate may be negated by !")
             value_ = read(e, item, "pred", as_vector)
-            return e.op("xor", value_, e.const(value_, 1))
+            return e.op("xor", value_, 1)
         case Register(name=name) if name in e.types:
             stored = e.load(e.stored_type(name), e.registers[name], 4)
             shape = e.analysis.shapes.get(name, UNIFORM)
@@ -119,7 +119,7 @@ def write(e: Context, register: Register, value: Value, type_: str, shape: Shape
         if value.is_vector:
             value = e.select(e.bits(e.mask()), value, old)
         else:
-            some = e.compare("icmp ne", e.mask(), e.const("i32", 0))
+            some = e.differs(e.mask(), 0)
             value = e.select(some, value, old)
     e.store(value, slot, 4)
 
@@ -146,4 +146,4 @@ def address_of(e: Context, symbol: Symbol) -> Value:
         return e.const("i64", place.offset + symbol.offset)
     table = e.load("ptr", e.offset("%ctx", LAUNCH.GLOBALS), 8)
     address = e.load("i64", e.offset(table.ref, 8 * place.offset), 8)
-    return e.op("add", address, e.const("i64", symbol.offset)) if symbol.offset else address
+    return e.op("add", address, symbol.offset) if symbol.offset else address

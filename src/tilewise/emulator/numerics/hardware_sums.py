@@ -70,13 +70,13 @@ def rule_of(a_type: str, b_type: str, c_type: str, d_type: str, asynchronous: bo
 def exponents(e: Emitter, numbers: Value, type_: str) -> Value:
     """Return the exponents of 32 floats that hold values of a type, as 16-bit integers."""
     bits = e.cast("bitcast", numbers, "i32")
-    size = e.op("and", bits, e.const(bits, 0x7FFF_FFFF))
-    field = e.op("lshr", size, e.const(size, 23))
+    size = e.op("and", bits, 0x7FFF_FFFF)
+    field = e.op("lshr", size, 23)
     least = e.const(size, _LEAST[type_])
-    found = e.intrinsic("llvm.smax", e.op("sub", field, e.const(size, 127)), least)
-    found = e.select(e.compare("icmp eq", size, e.const(size, 0)), e.const(size, _NONE), found)
-    special = e.compare("icmp eq", field, e.const(size, 255))
-    return e.resize(e.select(special, e.const(size, _SPECIAL), found), "i16", False)
+    found = e.intrinsic("llvm.smax", e.op("sub", field, 127), least)
+    found = e.select(e.equals(size, 0), _NONE, found)
+    special = e.equals(field, 255)
+    return e.resize(e.select(special, _SPECIAL, found), "i16", False)
 
 
 class Sums:
@@ -99,20 +99,20 @@ class Sums:
             return e.const(products, number)
 
         near = e.op("add", products, const(_REACH))
-        good = e.compare("icmp ule", near, const(2 * _REACH))
+        good = e.is_at_most(near, const(2 * _REACH))
         good = e.op("or", good, e.compare("icmp slt", products, const(_NONE // 2)))
         good = e.op("and", good, e.compare("icmp slt", start, const(_SPECIAL)))
         word = e.bits(good)
-        return e.op("xor", word, e.const(word, -1))
+        return e.op("xor", word, -1)
 
     def scales(self, products: Value, start: Value) -> tuple[Value, Value]:
         """Return the factor that makes terms whole numbers, and the value of 1 in that unit."""
         e = self.e
         top = e.intrinsic("llvm.smax", products, start)
-        top = e.resize(e.intrinsic("llvm.smax", top, e.const(top, -_REACH)), "i32", True)
-        up = e.op("sub", e.const(top, 127 + self.rule.kept), top)
-        down = e.op("add", top, e.const(top, 127 - self.rule.kept))
-        scale, unit = (e.cast("bitcast", e.op("shl", part, e.const(top, 23)), "float") for part in (up, down))
+        top = e.resize(e.intrinsic("llvm.smax", top, -_REACH), "i32", True)
+        up = e.op("sub", 127 + self.rule.kept, top)
+        down = e.op("add", top, 127 - self.rule.kept)
+        scale, unit = (e.cast("bitcast", e.op("shl", part, 23), "float") for part in (up, down))
         return scale, unit
 
     def term(self, number: Value, scale: Value) -> Value:
@@ -125,7 +125,7 @@ class Sums:
         # A sum of 16 products may fill 32 bits.
         wide = [e.cast("sitofp", part, "double") for part in (total, self.term(start, scale))]
         bits = e.cast("bitcast", e.op("fadd", *wide), "i64")
-        cut = e.op("and", bits, e.const(bits, -1 << 29))
+        cut = e.op("and", bits, -1 << 29)
         cut = _odd(e, bits, cut) if out == "f16" else cut
         found = e.cast("fptrunc", e.cast("bitcast", cut, "double"), "float")
         found = _shortened(e, found) if out == "short" else found
@@ -134,7 +134,7 @@ class Sums:
             found = _without_sign_of_zero(e, found)
         alone = _shortened(e, start) if out == "short" else start
         alone = e.op("fadd", alone, e.real(alone, 0.0))  # -0 becomes +0
-        nothing = e.compare("icmp slt", products, e.const(products, _NONE // 2))
+        nothing = e.compare("icmp slt", products, _NONE // 2)
         return e.select(nothing, alone, found)
 
     # -- the sure way ---------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Sums:
         for top, low in zip(tops, lows, strict=True):
             unfit = e.op("or", unfit, self.unfit(top, low))
         quick, sure, done = e.label("quick"), e.label("sure"), e.label("done")
-        e.branch(e.compare("icmp eq", unfit, e.const("i32", 0)), quick, sure, likely=True)
+        e.branch(e.equals(unfit, 0), quick, sure, likely=True)
         e.place(quick)
         for i, (start, place) in enumerate(zip(starts, places, strict=True)):
             scale, unit = self.scales(tops[i], lows[i])
@@ -225,15 +225,15 @@ def _one_in_turn(e: Emitter, start: Value, pairs: Sequence[tuple[Value, Value]],
 
 def _one_nan(e: Emitter, value: Value) -> Value:
     bits = e.cast("bitcast", value, "i32")  # to LLVM one NaN is as good as another
-    bits = e.select(e.compare("fcmp uno", value, value), e.const(bits, _NAN), bits)
+    bits = e.select(e.compare("fcmp uno", value, value), _NAN, bits)
     return e.cast("bitcast", bits, "float")
 
 
 # -- parts of both ----------------------------------------------------------------------------------
 def _odd(e: Emitter, bits: Value, cut: Value) -> Value:
     """Return ``cut``, its last bit set if truncating ``bits`` lost any: then f16 rounds it as the double."""
-    lost = e.compare("icmp ne", bits, cut)
-    return e.select(lost, e.op("or", cut, e.const(bits, 1 << 29)), cut)
+    lost = e.differs(bits, cut)
+    return e.select(lost, e.op("or", cut, 1 << 29), cut)
 
 
 def _without_sign_of_zero(e: Emitter, value: Value) -> Value:
@@ -244,7 +244,7 @@ def _without_sign_of_zero(e: Emitter, value: Value) -> Value:
 
 def _shortened(e: Emitter, value: Value) -> Value:
     bits = e.cast("bitcast", value, "i32")
-    return e.cast("bitcast", e.op("and", bits, e.const(bits, _SHORT)), "float")
+    return e.cast("bitcast", e.op("and", bits, _SHORT), "float")
 
 
 # -- the sure way -----------------------------------------------------------------------------------
@@ -268,8 +268,8 @@ def _sure(rule: Rule) -> Routine:
     bottom = r.real(doubles, _BOTTOM)
     most = top.get()
     bits = r.cast("bitcast", r.select(r.compare("fcmp ogt", most, bottom), most, bottom), "i64")
-    scale = r.cast("bitcast", r.op("sub", r.const(bits, (2046 + rule.kept) << 52), bits), "double")
-    unit = r.cast("bitcast", r.op("sub", bits, r.const(bits, rule.kept << 52)), "double")
+    scale = r.cast("bitcast", r.op("sub", (2046 + rule.kept) << 52, bits), "double")
+    unit = r.cast("bitcast", r.op("sub", bits, rule.kept << 52), "double")
     # From zero, so that a sum of zeros is +0.
     total = r.variable(doubles, r.real(doubles, 0.0))
 
@@ -285,7 +285,7 @@ def _sure(rule: Rule) -> Routine:
     found = _shortened(r, found) if rule.out == "short" else found
     # Infinities and NaN come out of the plain sum, which is finite for all else.
     whole = plain.get()
-    finite = r.compare("fcmp olt", r.intrinsic("llvm.fabs", whole), r.const(whole, 0x7FF << 52))
+    finite = r.compare("fcmp olt", r.intrinsic("llvm.fabs", whole), 0x7FF << 52)
     special = _one_nan(r, r.cast("fptrunc", whole, "float"))
     r.put(r["result"], 0, r.select(finite, found, special), 4)
     r.give()
@@ -294,16 +294,16 @@ def _sure(rule: Rule) -> Routine:
 
 def _wide(e: Emitter, x: Value, type_: str) -> tuple[Value, Value]:
     """Return a float as a double, and 2 to the power of its exponent; 0 for zero."""
-    bits = e.op("and", e.cast("bitcast", x, "i32"), e.const(vector("i32"), 0x7F80_0000))
-    power = e.intrinsic("llvm.umax", bits, e.const(bits, (_LEAST[type_] + 127) << 23))
+    bits = e.op("and", e.cast("bitcast", x, "i32"), 0x7F80_0000)
+    power = e.intrinsic("llvm.umax", bits, (_LEAST[type_] + 127) << 23)
     nothing = e.compare("fcmp oeq", x, e.real(x, 0.0))
-    power = e.cast("bitcast", e.select(nothing, e.const(bits, 0), power), "float")
+    power = e.cast("bitcast", e.select(nothing, 0, power), "float")
     return e.cast("fpext", x, "double"), e.cast("fpext", power, "double")
 
 
 def _cut(e: Emitter, x: Value) -> Value:
     """Truncate a double to a float."""
-    bits = e.op("and", e.cast("bitcast", x, "i64"), e.const(vector("i64"), -1 << 29))
+    bits = e.op("and", e.cast("bitcast", x, "i64"), -1 << 29)
     normal = e.cast("bitcast", bits, "double")
     small = e.intrinsic("llvm.trunc", e.op("fmul", x, e.real(x, 2.0**149)))
     small = e.op("fmul", small, e.real(x, 2.0**-149))
@@ -314,6 +314,6 @@ def _cut(e: Emitter, x: Value) -> Value:
 def _rounded(e: Emitter, x: Value) -> Value:
     """Return a double as a float that f16 rounds as it would the double."""
     bits = e.cast("bitcast", x, "i64")
-    cut = e.op("and", bits, e.const(bits, -1 << 29))
+    cut = e.op("and", bits, -1 << 29)
     value = e.cast("bitcast", _odd(e, bits, cut), "double")
     return _without_sign_of_zero(e, e.cast("fptrunc", value, "float"))

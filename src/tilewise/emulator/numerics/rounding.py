@@ -113,7 +113,7 @@ def narrow(e: Emitter, value: Value, to: Format, mode: str, finite: bool = False
     magnitude = e.op("and", whole, const((1 << (size - 1)) - 1))
     exponent = e.op("lshr", magnitude, const(of.fraction))
     digits = e.op("and", magnitude, const((1 << of.fraction) - 1))
-    normal = e.compare("icmp ne", exponent, const(0))
+    normal = e.differs(exponent, const(0))
     digits = e.select(normal, e.op("or", digits, const(1 << of.fraction)), digits)
     exponent = e.op("sub", e.intrinsic("llvm.umax", exponent, const(1)), const(of.bias - to.bias))
 
@@ -125,14 +125,14 @@ def narrow(e: Emitter, value: Value, to: Format, mode: str, finite: bool = False
     steps = e.op("shl", e.op("sub", positive, const(1)), const(to.fraction))
     result = e.op("add", rounded, steps)
 
-    over = e.compare("icmp ugt", result, const(to.largest))
+    over = e.is_above(result, const(to.largest))
     result = e.select(over, _overflow(e, whole, to, mode, negative, finite), result)
     endless = const(of.infinity)
     if not finite:
-        result = e.select(e.compare("icmp eq", magnitude, endless), const(to.infinity), result)
+        result = e.select(e.equals(magnitude, endless), const(to.infinity), result)
     signed = e.op("or", result, const(1 << (to.bits - 1)))
     result = e.select(negative, signed, result)
-    result = e.select(e.compare("icmp ugt", magnitude, endless), const(to.nan), result)
+    result = e.select(e.is_above(magnitude, endless), const(to.nan), result)
     return e.resize(result, to.storage, False)
 
 
@@ -142,13 +142,13 @@ def narrow_by_chance(e: Emitter, value: Value, chance: Value, finite: bool) -> V
     Both formats have the same exponents, so that the same 16 digits go of normal and of subnormal numbers.
     """
     whole, to = e.cast("bitcast", value, "i32"), FORMATS["bf16"]
-    magnitude = e.op("and", whole, e.const(whole, 0x7FFF_FFFF))
-    result = e.op("lshr", e.op("add", magnitude, chance), e.const(whole, 16))
+    magnitude = e.op("and", whole, 0x7FFF_FFFF)
+    result = e.op("lshr", e.op("add", magnitude, chance), 16)
     if finite:
-        result = e.intrinsic("llvm.umin", result, e.const(whole, to.largest))
-    sign = e.op("and", e.op("lshr", whole, e.const(whole, 16)), e.const(whole, 0x8000))
-    nan = e.compare("icmp ugt", magnitude, e.const(whole, FORMATS["f32"].infinity))
-    return e.resize(e.select(nan, e.const(whole, to.nan), e.op("or", result, sign)), "i16", False)
+        result = e.intrinsic("llvm.umin", result, to.largest)
+    sign = e.op("and", e.op("lshr", whole, 16), 0x8000)
+    nan = e.is_above(magnitude, FORMATS["f32"].infinity)
+    return e.resize(e.select(nan, to.nan, e.op("or", result, sign)), "i16", False)
 
 
 def _carry(e: Emitter, digits: Value, lost: Value, mode: str, negative: Value) -> Value:
@@ -181,17 +181,17 @@ def widen(e: Emitter, encoded: Value, of: Format) -> Value:
     """A number of a small format, given as an integer, as a float; every one of them is exact."""
     single = FORMATS["f32"]
     whole = e.resize(encoded, "i32", False)
-    magnitude = e.op("and", whole, e.const(whole, (1 << (of.bits - 1)) - 1))
-    sign = e.op("shl", e.op("and", whole, e.const(whole, 1 << (of.bits - 1))), e.const(whole, 32 - of.bits))
+    magnitude = e.op("and", whole, (1 << (of.bits - 1)) - 1)
+    sign = e.op("shl", e.op("and", whole, 1 << (of.bits - 1)), 32 - of.bits)
     # With the bits where a float has them only the bias is wrong, and a product puts it right, also for
     # subnormal numbers.
-    moved = e.op("shl", magnitude, e.const(whole, single.fraction - of.fraction))
+    moved = e.op("shl", magnitude, single.fraction - of.fraction)
     scale = float(2.0 ** (single.bias - of.bias))
     scaled = e.op("fmul", e.cast("bitcast", moved, "float"), e.real(shaped(whole, "float"), scale))
     result = e.cast("bitcast", scaled, "i32")
     if of.infinity > of.largest:
-        above = e.compare("icmp ugt", magnitude, e.const(whole, of.largest))
-        special = e.op("or", moved, e.const(whole, single.infinity))
+        above = e.is_above(magnitude, of.largest)
+        special = e.op("or", moved, single.infinity)
         if of.infinity == of.nan:
             special = e.const(whole, single.nan)
         result = e.select(above, special, result)
@@ -221,13 +221,13 @@ def _magnitude(e: Emitter, a: Value, signed: bool) -> tuple[Value, Value | None]
     """Without its sign, and where it had one."""
     if not signed:
         return a, None
-    return e.intrinsic("llvm.abs", a, extra=("i1 false",)), e.compare("icmp slt", a, e.const(a, 0))
+    return e.intrinsic("llvm.abs", a, extra=("i1 false",)), e.compare("icmp slt", a, 0)
 
 
 def _long_to_double(e: Emitter, a: Value, signed: bool, mode: str) -> Value:
     """Both halves of a 64-bit integer are exact as doubles; their sum is rounded once."""
     magnitude, negative = _magnitude(e, a, signed)
-    parts = [e.op("and", magnitude, e.const(a, mask)) for mask in (~0x7FF, 0x7FF)]
+    parts = [e.op("and", magnitude, mask) for mask in (~0x7FF, 0x7FF)]
     high, low = (e.cast("uitofp", part, "double") for part in parts)
     if negative is not None:
         high, low = (e.select(negative, e.negate(part), part) for part in (high, low))
@@ -238,9 +238,9 @@ def _long_to_double(e: Emitter, a: Value, signed: bool, mode: str) -> Value:
 def _long_to_odd(e: Emitter, a: Value, signed: bool) -> Value:
     """A double that rounds to any shorter format as the 64-bit integer does: a digit that says "and more"."""
     magnitude, negative = _magnitude(e, a, signed)
-    more = e.compare("icmp ne", e.op("and", magnitude, e.const(a, 0x7FF)), e.const(a, 0))
-    kept = e.op("or", e.op("lshr", magnitude, e.const(a, 11)), e.cast("zext", more, "i64"))
-    large = e.compare("icmp ugt", magnitude, e.const(a, (1 << 53) - 1))
+    more = e.differs(e.op("and", magnitude, 0x7FF), 0)
+    kept = e.op("or", e.op("lshr", magnitude, 11), e.cast("zext", more, "i64"))
+    large = e.is_above(magnitude, (1 << 53) - 1)
     number = e.cast("sitofp", e.select(large, kept, magnitude), "double")
     number = e.op("fmul", number, e.select(large, e.real(number, 2048.0), e.real(number, 1.0)))
     return number if negative is None else e.select(negative, e.negate(number), number)
@@ -249,9 +249,9 @@ def _long_to_odd(e: Emitter, a: Value, signed: bool) -> Value:
 def flush(e: Emitter, value: Value) -> Value:
     """Subnormal numbers as zeros of their sign (``.ftz``)."""
     bits = e.cast("bitcast", value, "i32")
-    exponent = e.op("and", bits, e.const(bits, 0x7F80_0000))
-    tiny = e.compare("icmp eq", exponent, e.const(bits, 0))
-    zero = e.op("and", bits, e.const(bits, 0x8000_0000))
+    exponent = e.op("and", bits, 0x7F80_0000)
+    tiny = e.equals(exponent, 0)
+    zero = e.op("and", bits, 0x8000_0000)
     return e.cast("bitcast", e.select(tiny, zero, bits), "float")
 
 

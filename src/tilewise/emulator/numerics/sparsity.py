@@ -37,7 +37,7 @@ class Sparsity:
         """Which of its options ``stored`` stands for, as a number."""
         word, bit = self._metadata_bits(e, metadata, stored, lower)
         bit, mask = (bit + 1, 1) if self.chunk == 2 else (bit, 3)
-        return e.op("and", e.op("lshr", word, e.const(word, bit)), e.const(word, mask))
+        return e.op("and", e.op("lshr", word, bit), mask)
 
     def _metadata_bits(self, e: Emitter, metadata: Value, stored: int, lower: bool) -> tuple[Value, int]:
         """The word of metadata for ``stored``, in every lane that of its row, and the first of two bits in it."""
@@ -51,4 +51,4 @@ class Sparsity:
 
 
 def _bit(e: Emitter, word: Value, number: int) -> Value:
-    return e.compare("icmp ne", e.op("and", word, e.const(word, 1 << number)), e.const(word, 0))
+    return e.differs(e.op("and", word, 1 << number), 0)

@@ -62,20 +62,20 @@ class ElementType:
 
 # -- elements of A and B as floats ------------------------------------------------------------------
 def _f16(e: Emitter, register: Value, part: int) -> Value:
-    bits = e.op("lshr", register, e.const(register, 16)) if part else register
+    bits = e.op("lshr", register, 16) if part else register
     return halves.up(e, e.cast("bitcast", e.resize(bits, "i16", False), "half"))
 
 
 def _bf16(e: Emitter, register: Value, part: int) -> Value:
     if part:
-        bits = e.op("and", register, e.const(register, 0xFFFF_0000))
+        bits = e.op("and", register, 0xFFFF_0000)
     else:
-        bits = e.op("shl", register, e.const(register, 16))
+        bits = e.op("shl", register, 16)
     return e.cast("bitcast", bits, "float")
 
 
 def _tf32(e: Emitter, register: Value, part: int) -> Value:
-    return e.cast("bitcast", e.op("and", register, e.const(register, 0xFFFF_E000)), "float")
+    return e.cast("bitcast", e.op("and", register, 0xFFFF_E000), "float")
 
 
 def _f64(e: Emitter, register: Value, part: int) -> Value:
@@ -84,20 +84,20 @@ def _f64(e: Emitter, register: Value, part: int) -> Value:
 
 def _e5m2(e: Emitter, register: Value, part: int) -> Value:
     """The upper byte of an f16 number."""
-    bits = e.op("shl", _field(e, register, 8 * part, 8, False), e.const(register, 8))
+    bits = e.op("shl", _field(e, register, 8 * part, 8, False), 8)
     return halves.up(e, e.cast("bitcast", e.resize(bits, "i16", False), "half"))
 
 
 def _e4m3(e: Emitter, register: Value, part: int) -> Value:
     """One bit less of exponent than f16 and a bias that is less by 8; all ones is the only NaN."""
     bits = _field(e, register, 8 * part, 8, False)
-    size = e.op("and", bits, e.const(bits, 0x7F))
-    sign = e.op("shl", e.op("and", bits, e.const(bits, 0x80)), e.const(bits, 8))
-    half = e.op("or", sign, e.op("shl", size, e.const(bits, 7)))
+    size = e.op("and", bits, 0x7F)
+    sign = e.op("shl", e.op("and", bits, 0x80), 8)
+    half = e.op("or", sign, e.op("shl", size, 7))
     small = halves.up(e, e.cast("bitcast", e.resize(half, "i16", False), "half"))
     number = e.op("fmul", small, e.real(small, 256.0))
-    nan = e.compare("icmp eq", size, e.const(bits, 0x7F))
-    return e.select(nan, e.const(number, 0x7FFF_FFFF), number)
+    nan = e.equals(size, 0x7F)
+    return e.select(nan, 0x7FFF_FFFF, number)
 
 
 def _integer(bits: int, signed: bool) -> Callable[[Emitter, Value, int], Value]:
@@ -117,10 +117,10 @@ def _field(e: Emitter, register: Value, first: int, count: int, signed: bool) ->
     """Some bits of a 32-bit register as an integer."""
     top = 32 - first - count
     if not signed:
-        value = e.op("lshr", register, e.const(register, first)) if first else register
-        return e.op("and", value, e.const(value, (1 << count) - 1)) if top else value
-    value = e.op("shl", register, e.const(register, top)) if top else register
-    return e.op("ashr", value, e.const(value, 32 - count))
+        value = e.op("lshr", register, first) if first else register
+        return e.op("and", value, (1 << count) - 1) if top else value
+    value = e.op("shl", register, top) if top else register
+    return e.op("ashr", value, 32 - count)
 
 
 ELEMENTS = {
@@ -172,6 +172,6 @@ def bit_counts(e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]
     """s32 elements of C and the bits that are left of pairs of words after ``op``."""
     totals = list(sums)
     for pairs in steps:
-        counts = [e.intrinsic("llvm.ctpop", e.op(op, a, b)) for a, b in pairs]
+        counts = [e.count_bits(e.op(op, a, b)) for a, b in pairs]
         totals = [e.op("add", total, count) for total, count in zip(totals, counts, strict=True)]
     return totals

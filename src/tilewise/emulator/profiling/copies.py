@@ -17,11 +17,10 @@ from tilewise.emulator.families.bulk import Columns, put_prefetch
 from tilewise.emulator.families.tensor_copies import put_tensor_prefetch
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Flight
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, Routine
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb, take_map
-from tilewise.emulator.support.flights import support_arguments
 from tilewise.emulator.support.tensor_plan import PLAN
 
 __all__ = ["COPY_VERBS", "CopyFigure", "routines", "watch_copy"]
@@ -38,7 +37,6 @@ COPY_VERBS = {
     "remote": Verb.WRITE,
     "remote_reduce": Verb.CHANGE,
 }
-_NULL = Value("ptr", "null")
 _CONTEXT = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _LINE, _SECTOR_SHIFT = 128, 5
@@ -71,25 +69,16 @@ class _SINK:
     SIZE = 64
 
 
-def watch_copy(e: Context, instruction: Instruction, way: str, figures: Value, log: Value, kind: int) -> None:
+def watch_copy(
+    e: Context, instruction: Instruction, way: str, figures: Value | str, log: Value, kind: int
+) -> None:
     """Emit code that counts a copy just issued: into ``figures``, or its sectors into ``log``."""
     tensor = "tensor" in instruction.parts
     if way == "prefetch":  # which does nothing, and leaves no operands
         (put_tensor_prefetch if tensor else put_prefetch)(Columns(e, instruction), instruction)
     flight = Flight.TENSOR if tensor else Flight.REMOTE if way.startswith("remote") else Flight.BULK
-    numbers = (int(flight), int(COPY_VERBS[way]), int(way == "prefetch"), kind)
-    answer = e.call(
-        "tw_watch_bulk",
-        "i32",
-        *e.pointers(),
-        Value("ptr", e.columns()),
-        figures,
-        log,
-        *(e.const("i32", number) for number in numbers),
-        e.mask(),
-        e.const("i32", instruction.line),
-    )
-    e.leave_on_fault(answer)
+    numbers = (flight, COPY_VERBS[way], int(way == "prefetch"), kind)
+    e.call_or_leave("tw_watch_bulk", e.columns(), figures, log, *numbers, e.mask(), instruction.line)
 
 
 # -- run-time support ---------------------------------------------------------------------------------
@@ -99,31 +88,30 @@ def routines() -> list[Routine]:
 
 def _note(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
     """Add an amount to a figure of the copy."""
-    figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
-    with r.unless(r.compare("icmp eq", figures, _NULL)):
-        r.put(figures, 8 * figure, r.op("add", r.field(figures, 8 * figure, "i64", 8), amount), 8)
+    figures = r.field(sink, _SINK.FIGURES, "ptr")
+    with r.unless(r.is_null(figures)):
+        r.change(figures, 8 * figure, "add", amount, "i64")
 
 
 def _bulk() -> Routine:
     numbers = {"kind": "i32", "verb": "i32", "straight": "i32", "how": "i32", "mask": "i32", "line": "i32"}
     r = Routine("tw_watch_bulk", "i32", **_CONTEXT, columns="ptr", figures="ptr", log="ptr", **numbers)
-    with r.when(r.compare("icmp eq", r["mask"], 0)):
-        r.give(r.const("i32", 0))
-    sink = Value("ptr", r.alloca(f"[{_SINK.SIZE} x i8]", 8))
-    data = Value("ptr", r.alloca(f"[{REQUEST.VALUES} x i8]", 64))
-    loads = r.compare("icmp eq", r["verb"], Verb.LOAD)
-    outside = r.compare("icmp ule", r["verb"], Verb.REDUCE)  # what goes from block to block touches no memory
-    tensor = r.compare("icmp eq", r["kind"], int(Flight.TENSOR))
-    r.put(sink, _SINK.FIGURES, r["figures"], 8)
-    r.put(sink, _SINK.LOG, r.select(outside, r["log"], _NULL), 8)
-    r.put(sink, _SINK.KIND, r.wide(r["how"]), 8)
-    r.put(sink, _SINK.LOADS, r.resize(loads, "i64", False), 8)
-    r.put(sink, _SINK.STRAIGHT, r.wide(r["straight"]), 8)
-    with r.unless(r.compare("icmp eq", r["log"], _NULL)):
-        number = r.field(r["block"], BLOCK.NUMBER, "i64", 8)
+    r.give_if(r.equals(r["mask"], 0), 0)
+    sink = r.reserve(f"[{_SINK.SIZE} x i8]", 8)
+    data = r.reserve(f"[{REQUEST.VALUES} x i8]", 64)
+    loads = r.equals(r["verb"], Verb.LOAD)
+    outside = r.is_at_most(r["verb"], Verb.REDUCE)  # what goes from block to block touches no memory
+    tensor = r.equals(r["kind"], Flight.TENSOR)
+    r.put(sink, _SINK.FIGURES, r["figures"])
+    r.put(sink, _SINK.LOG, r.select(outside, r["log"], NULL))
+    r.put(sink, _SINK.KIND, r.wide(r["how"]))
+    r.put(sink, _SINK.LOADS, r.wide(loads))
+    r.put(sink, _SINK.STRAIGHT, r.wide(r["straight"]))
+    with r.unless(r.is_null(r["log"])):
+        number = r.field(r["block"], BLOCK.NUMBER, "i64")
         r.call("tw_trace_block", "void", r["log"], number)
     _note(r, sink, CopyFigure.RUNS, r.const("i64", 1))
-    lanes = r.wide(r.intrinsic("llvm.ctpop", r["mask"]))
+    lanes = r.wide(r.count_bits(r["mask"]))
     _note(r, sink, CopyFigure.COPIES, lanes)
     with r.when(tensor):
         _note(r, sink, CopyFigure.TENSORS, lanes)
@@ -131,27 +119,27 @@ def _bulk() -> Routine:
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
             r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
-        _set_receivers(r, sink, data, r.both(loads, r.compare("icmp eq", r["straight"], 0)))
+        _set_receivers(r, sink, data, r.both(loads, r.equals(r["straight"], 0)))
         with r.when(tensor):
             _count_tensor(r, sink, data, lane)
         with r.otherwise():
             _count_flat(r, sink, data)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _set_receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
     """Store how many blocks get a copy; only loads may have several."""
     one = r.const("i64", 1)
-    listed = r.select(lists, r.field(data, REQUEST.BLOCKS, "i64"), r.const("i64", NONE))
-    several = r.compare("icmp ne", listed, NONE)
-    blocks = r.intrinsic("llvm.ctpop", r.op("and", listed, 0xFFFF))
-    r.put(sink, _SINK.RECEIVERS, r.select(several, blocks, one), 8)
-    r.put(sink, _SINK.LEAST, r.select(several, r.const("i64", _PAIR), one), 8)
+    listed = r.select(lists, r.field(data, REQUEST.BLOCKS, "i64"), NONE)
+    several = r.differs(listed, NONE)
+    blocks = r.count_bits(r.op("and", listed, 0xFFFF))
+    r.put(sink, _SINK.RECEIVERS, r.select(several, blocks, one))
+    r.put(sink, _SINK.LEAST, r.select(several, _PAIR, one))
 
 
 def _note_for_receivers(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
-    _note(r, sink, figure, r.op("mul", amount, r.field(sink, _SINK.RECEIVERS, "i64", 8)))
+    _note(r, sink, figure, r.op("mul", amount, r.field(sink, _SINK.RECEIVERS, "i64")))
 
 
 def _note_bytes(r: Routine, sink: Value, count: Value) -> None:
@@ -163,28 +151,23 @@ def _count_flat(r: Routine, sink: Value, data: Value) -> None:
     """Count a copy of adjacent bytes."""
     count = r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF)
     _note_bytes(r, sink, count)
-    with r.when(r.compare("icmp ult", r["verb"], Verb.WRITE)):
+    with r.when(r.is_below(r["verb"], Verb.WRITE)):
         offset, place = (r.field(data, at, "i64") for at in (REQUEST.SHARED, REQUEST.GLOBAL))
-        r.call("tw_watch_pieces", "void", sink, place, offset, count, r.const("i64", int(CopyFigure.SECTORS)))
+        r.call("tw_watch_pieces", "void", sink, place, offset, count, r.const("i64", CopyFigure.SECTORS))
 
 
 def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     """Count a tensor copy, row by row of its box or of its pixels."""
     take_map(r, data, lane)
-    plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
-    failed = r.call("tw_tensor_plan", "i32", *support_arguments(r), data, plan, lane, r["line"])
-    with r.when(r.compare("icmp ne", failed, 0)):
-        r.give(failed)
+    plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
+    r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), data, plan, lane, r["line"]))
     r.put(plan, PLAN.AT, r.op("and", r.field(data, REQUEST.SHARED, "i64"), _OFFSETS))
     r.put(plan, PLAN.WATCH, sink)
-    with r.unless(r.compare("icmp eq", r["verb"], Verb.LOAD)):
+    with r.when(r.differs(r["verb"], Verb.LOAD)):
         # What lies outside is not written: the bytes of a store are counted row by row.
         r.put(plan, PLAN.TOTAL, r.const("i64", 0))
     _note_bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
-    looking = r.const("i32", Verb.LOOK)
-    failed = r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, lane, r["line"], looking)
-    with r.when(r.compare("icmp ne", failed, 0)):
-        r.give(failed)
+    r.give_unless_zero(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, r["line"], Verb.LOOK))
 
 
 def _row() -> Routine:
@@ -194,12 +177,12 @@ def _row() -> Routine:
     plan, low, high = r["plan"], r["low"], r["high"]
     sink = r.field(plan, PLAN.WATCH, "ptr")
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
-    with r.when(r.compare("icmp ne", step, 1)):
+    with r.when(r.differs(step, 1)):
         _count_scattered_row(r, sink, unit, step)
         r.give()
 
     def part(first: Value, end: Value, figure: CopyFigure) -> None:
-        with r.when(r.compare("icmp ult", first, end)):
+        with r.when(r.is_below(first, end)):
             skip, count = r.op("mul", first, unit), r.op("mul", r.op("sub", end, first), unit)
             offset = r.op("add", r["offset"], skip)
             # What lies outside has no address: it is counted as it lies in shared memory.
@@ -208,7 +191,7 @@ def _row() -> Routine:
             r.call("tw_watch_pieces", "void", sink, *given, r.const("i64", int(figure)))
 
     part(low, high, CopyFigure.SECTORS)
-    with r.when(r.compare("icmp ne", r.field(sink, _SINK.LOADS, "i64", 8), 0)):
+    with r.when(r.differs(r.field(sink, _SINK.LOADS, "i64"), 0)):
         part(r.const("i64", 0), low, CopyFigure.OUTSIDE)
         part(r.intrinsic("llvm.umax", low, high), r.field(plan, PLAN.COUNT, "i64"), CopyFigure.OUTSIDE)
     with r.otherwise():
@@ -220,7 +203,7 @@ def _count_scattered_row(r: Routine, sink: Value, unit: Value, step: Value) -> N
     """Count a row whose elements do not lie side by side, as interleaved ones, element by element."""
     with r.count(r["high"], r["low"]) as i:
         place = r.op("add", r["place"], r.op("mul", r.op("mul", i, step), unit))
-        given = (place, place, unit, r.const("i64", int(CopyFigure.SECTORS)))
+        given = (place, place, unit, r.const("i64", CopyFigure.SECTORS))
         r.call("tw_watch_pieces", "void", sink, *given)
 
 
@@ -229,12 +212,12 @@ def _pieces() -> Routine:
     numbers = {"place": "i64", "offset": "i64", "bytes": "i64", "figure": "i64"}
     r = Routine("tw_watch_pieces", "void", sink="ptr", **numbers)
     sink, line = r["sink"], r.const("i64", _LINE)
-    least, log = r.field(sink, _SINK.LEAST, "i64", 8), r.field(sink, _SINK.LOG, "ptr", 8)
-    within = r.compare("icmp eq", r["figure"], int(CopyFigure.SECTORS))
-    writes = r.both(within, r.compare("icmp ne", log, _NULL))
-    straight = r.compare("icmp ne", r.field(sink, _SINK.STRAIGHT, "i64", 8), 0)
+    least, log = r.field(sink, _SINK.LEAST, "i64"), r.field(sink, _SINK.LOG, "ptr")
+    within = r.equals(r["figure"], CopyFigure.SECTORS)
+    writes = r.both(within, r.differs(log, NULL))
+    straight = r.differs(r.field(sink, _SINK.STRAIGHT, "i64"), 0)
     away = r.op("sub", r.select(straight, r["place"], r["offset"]), r["place"])
-    kind = r.field(sink, _SINK.KIND, "i64", 8)
+    kind = r.field(sink, _SINK.KIND, "i64")
     place, end = r.variable("i64", r["place"]), r.op("add", r["place"], r["bytes"])
     total = r.variable("i64", 0)
     with r.loop() as loop:
@@ -246,16 +229,16 @@ def _pieces() -> Routine:
         until = r.intrinsic("llvm.smin", until, end)
         first, last = (r.op("lshr", at, _SECTOR_SHIFT) for at in (here, r.op("sub", until, 1)))
         # One sector alone, where two are the least, comes with its neighbour.
-        alone = r.compare("icmp ult", r.op("sub", last, first), r.op("sub", least, 1))
+        alone = r.is_below(r.op("sub", last, first), r.op("sub", least, 1))
         first = r.select(alone, r.op("and", first, -_PAIR), first)
         last = r.select(alone, r.op("or", last, 1), last)
         total.add(r.op("add", r.op("sub", last, first), 1))
         with r.when(writes), r.count(r.op("add", last, 1), first) as sector:
             r.call("tw_trace_sector", "void", log, sector, kind)
         place.put(until)
-    figures = r.field(sink, _SINK.FIGURES, "ptr", 8)
-    with r.unless(r.compare("icmp eq", figures, _NULL)):
+    figures = r.field(sink, _SINK.FIGURES, "ptr")
+    with r.unless(r.is_null(figures)):
         here = r.item(figures, r["figure"], 8)
-        r.put(here, 0, r.op("add", r.field(here, 0, "i64", 8), total.get()), 8)
+        r.change(here, 0, "add", total.get(), "i64")
         _note_for_receivers(r, sink, CopyFigure.ALL_SECTORS, total.get())
     return r

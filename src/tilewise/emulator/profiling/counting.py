@@ -17,7 +17,7 @@ from typing import Any
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.values import read
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, touches
@@ -153,9 +153,9 @@ class Counting(Watcher):
     def split(self, yes: Value, no: Value) -> None:
         """Count a branch at the end of a block that sends lanes of a warp both ways."""
         e = self.e
-        both = [e.compare("icmp ne", lanes, e.const("i32", 0)) for lanes in (yes, no)]
+        both = [e.differs(lanes, 0) for lanes in (yes, no)]
         at = (e.general * self.layout.blocks + e.block.index) * BLOCK_COUNTS
-        self._add(at + SPLITS, e.resize(e.op("and", *both), "i64", False))
+        self._add(at + SPLITS, e.wide(e.op("and", *both)))
 
     # -- code -----------------------------------------------------------------------------------
     def _start(self) -> None:
@@ -184,15 +184,15 @@ class Counting(Watcher):
         e.store(e.op("add", e.load("i64", place, 8), amount), place, 8)
 
     def _threads(self, lanes: Value) -> Value:
-        return self.e.resize(self.e.intrinsic("llvm.ctpop", lanes), "i64", False)
+        return self.e.wide(self.e.count_bits(lanes))
 
     def _count_guard(self, instruction: Instruction) -> None:
         e = self.e
         lanes = e.mask()
         number = self.layout.guards[id(instruction)]
         at = self.layout.guarded + 16 * number
-        some = e.compare("icmp ne", lanes, e.const("i32", 0))
-        self._add(at, e.resize(some, "i64", False))
+        some = e.differs(lanes, 0)
+        self._add(at, e.wide(some))
         self._add(at + 8, self._threads(lanes))
 
     def _read_operands(self, instruction: Instruction) -> list[Value]:
@@ -210,9 +210,9 @@ class Counting(Watcher):
         places = e.buffers()
         for value, place in zip(given, places, strict=False):
             e.store(value, place, 64)
-        table = Value("ptr", e.offset("%watch.ways", self.layout.tables + TABLE.SIZE * number))
-        total = Value("ptr", e.offset("%watch.row", self.layout.slow + 8 * number))
-        e.call(routine_of(kind), "void", table, total, *(Value("ptr", place) for place in places), e.mask())
+        table = e.offset("%watch.ways", self.layout.tables + TABLE.SIZE * number)
+        total = e.offset("%watch.row", self.layout.slow + 8 * number)
+        e.call(routine_of(kind), "void", table, total, *places, e.mask())
 
     def _count_access(self, instruction: Instruction, number: int, touch: Touch) -> None:
         e = self.e
@@ -259,13 +259,11 @@ class Counting(Watcher):
             }
         if self.targets == "":
             self.targets = e.alloca("[32 x i64]", 64)
-        buffer, _ = e.buffers()
-        e.store(source.addresses, buffer, 64)
+        buffer = e.list_addresses(source.addresses)
         e.store(target.addresses, self.targets, 64)
-        ways = [Value("ptr", e.offset("%watch.ways", WAY.SIZE * WAYS * (number + i))) for i in (0, 1)]
-        figures = Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number))
-        sides = (Value("ptr", self.targets), Value("ptr", buffer))
-        e.call("tw_count_copy", "void", *ways, figures, *sides, e.mask(), e.const("i32", target.size))
+        ways = [e.offset("%watch.ways", WAY.SIZE * WAYS * (number + i)) for i in (0, 1)]
+        figures = self._figures(number)
+        e.call("tw_count_copy", "void", *ways, figures, self.targets, buffer, e.mask(), target.size)
 
     def _count_bulk_copy(self, instruction: Instruction, number: int, way: str) -> None:
         """Count a bulk copy in the figures of ``CopyFigure``."""
@@ -273,27 +271,20 @@ class Counting(Watcher):
         if not e.general:
             about = {"line": instruction.line, "name": instruction.name, "action": "bulk", "way": way}
             self.about["points"][number] = about
-        figures = Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number))
-        watch_copy(e, instruction, way, figures, Value("ptr", "null"), 0)
+        watch_copy(e, instruction, way, self._figures(number), NULL, 0)
+
+    def _figures(self, number: int) -> str:
+        """Return the pointer to the figures of an access."""
+        return self.e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number)
 
     def _count_by_lane(self, number: int, touch: Touch, rows: int, kind: int) -> None:
         """Count an access by its lanes' addresses at run time."""
         e = self.e
-        buffer, _ = e.buffers()
-        e.store(touch.addresses, buffer, 64)
-        lanes = e.mask() if rows == 32 else e.op("and", e.mask(), e.const("i32", (1 << rows) - 1))
+        buffer = e.list_addresses(touch.addresses)
+        lanes = e.mask() if rows == 32 else e.op("and", e.mask(), (1 << rows) - 1)
         space = Space.SHARED if touch.access.space == Space.OWN else touch.access.space
-        e.call(
-            "tw_count",
-            "void",
-            Value("ptr", e.offset("%watch.ways", WAY.SIZE * WAYS * number)),
-            Value("ptr", e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number)),
-            Value("ptr", buffer),
-            lanes,
-            e.const("i32", touch.size),
-            e.const("i32", int(space)),
-            e.const("i32", kind),
-        )
+        ways = e.offset("%watch.ways", WAY.SIZE * WAYS * number)
+        e.call("tw_count", "void", ways, self._figures(number), buffer, lanes, touch.size, space, kind)
 
     def _count_by_class(
         self, instruction: Instruction, number: int, touch: Touch, about: dict[str, Any]
@@ -307,7 +298,7 @@ class Counting(Watcher):
         whole = e.full and not e.is_apart
         guarded = instruction.guard is not None
         e.store(
-            e.op("or", access.base, e.const("i64", WAY.KNOWN)),
+            e.op("or", access.base, WAY.KNOWN),
             e.offset("%watch.ways", WAY.SIZE * WAYS * number + WAY.BASE),
             8,
         )
@@ -323,15 +314,13 @@ class Counting(Watcher):
         scalar = guarded and instruction.guard is not None and self.e.guard is None
         if not whole or (guarded and not scalar):
             done, all_of, some = e.label("done"), e.label("all"), e.label("some")
-            e.branch(e.compare("icmp eq", e.mask(), e.const("i32", -1)), all_of, some)
+            e.branch(e.equals(e.mask(), -1), all_of, some)
             e.place(some)
             self._count_by_lane(number, touch, about["rows"], about["kind"])
             e.jump(done)
             e.place(all_of)
-        number_of = e.op(
-            "and", e.op("udiv", access.base, e.const("i64", touch.size)), e.const("i64", count - 1)
-        )
-        place = e.offset(e.offset("%watch.row", about["at"]), e.op("mul", number_of, e.const("i64", 8)))
+        number_of = e.op("and", e.op("udiv", access.base, touch.size), count - 1)
+        place = e.offset(e.offset("%watch.row", about["at"]), e.op("mul", number_of, 8))
         self._add(place, e.const("i64", 1))
         if done:
             e.jump(done)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tilewise.emulator.build import Build
 from tilewise.emulator.families.cp_async import bytes_to_read
 from tilewise.emulator.layout import BLOCK, WARP, Space
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.memory import every_address
@@ -34,9 +34,8 @@ __all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "routines", "watcher"
 _USED, _CAPACITY, _LOST, _LOW, _HIGH, _ONLY = 0, 8, 16, 24, 32, 40
 _HEADER = 64
 _LANES = 32
-_ROW = (
-    3 + _LANES
-)  # words of an event: place and mask; block and warp; what, space and size; one for each lane
+# Words of an event: place and mask; block and warp; what, space and size; one for each lane.
+_ROW = 3 + _LANES
 _ROW_BYTES = 8 * _ROW
 _GENERIC = (Space.GENERIC, Space.GLOBAL, Space.SHARED)
 
@@ -123,7 +122,7 @@ class RecordingWatcher(Watcher):
             self._emit_event(instruction, EventKind.PRODUCT)
         elif operation.multiplies_matrices:
             for which, value in seen:
-                self._emit_event(instruction, EventKind.PRODUCT, int(Space.SHARED), which, value)
+                self._emit_event(instruction, EventKind.PRODUCT, Space.SHARED, which, value)
         elif operation.group is not None:
             self._emit_event(instruction, _OF_GROUP[operation.group.act])
         elif operation.mbarrier is not None:
@@ -131,7 +130,7 @@ class RecordingWatcher(Watcher):
                 self._emit_event(instruction, EventKind.CLOSE)
             elif seen is not None:
                 what = _AT_MBARRIER[operation.mbarrier.act]
-                self._emit_event(instruction, what, int(Space.SHARED), 8, seen)
+                self._emit_event(instruction, what, Space.SHARED, 8, seen)
         else:
             for touch in seen or ():
                 if touch.access.space in (*_GENERIC, Space.OWN):
@@ -169,7 +168,7 @@ class RecordingWatcher(Watcher):
         e = self.e
         log, number, warp = self._event_source()
         place = e.const("i64", self._places[id(instruction)])
-        e.call("tw_record_bulk", "void", log, place, number, warp, e.mask(), Value("ptr", e.columns()))
+        e.call("tw_record_bulk", "void", log, place, number, warp, e.mask(), e.columns())
 
     def _emit_event(
         self,
@@ -181,11 +180,7 @@ class RecordingWatcher(Watcher):
         mask: Value | None = None,
     ) -> None:
         e = self.e
-        given = Value("ptr", "null")
-        if addresses is not None:
-            buffer, _ = e.buffers()
-            e.store(addresses, buffer, 64)
-            given = Value("ptr", buffer)
+        given = NULL if addresses is None else e.list_addresses(addresses)
         log, number, warp = self._event_source()
         place = e.const("i64", self._places[id(instruction)])
         about = e.const("i64", int(what) | space << 8 | size << 32)
@@ -197,13 +192,13 @@ class RecordingWatcher(Watcher):
         if len(operands) < 4 or not isinstance(operands[2], Immediate):
             return None
         read = bytes_to_read(e, operands[3], int(operands[2].value))
-        return e.op("and", e.mask(), e.bits(e.compare("icmp ne", read, e.const(read, 0))))
+        return e.op("and", e.mask(), e.bits(e.differs(read, 0)))
 
     def _event_source(self) -> tuple[Value, Value, Value]:
         """Return the worker's log, the block's number and the warp's index."""
         e = self.e
-        log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
-        warp = e.resize(e.load("i32", e.offset("%warp", WARP.INDEX), 4), "i64", False)
+        log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
+        warp = e.wide(e.load("i32", e.offset("%warp", WARP.INDEX), 4))
         return log, e.load("i64", e.offset("%block", BLOCK.NUMBER), 8), warp
 
 
@@ -221,57 +216,55 @@ def routines() -> list[Routine]:
 
 def _begin_event(r: Routine, mask: Value, about: Value) -> Value:
     """Reserve the row of a new event and write its head; leave the routine if the log is full."""
-    used = r.field(r["log"], _USED, "i64", 8)
-    with r.when(r.compare("icmp uge", used, r.field(r["log"], _CAPACITY, "i64", 8))):
-        r.put(r["log"], _LOST, r.op("add", r.field(r["log"], _LOST, "i64", 8), 1), 8)
+    used = r.field(r["log"], _USED, "i64")
+    with r.when(r.is_at_least(used, r.field(r["log"], _CAPACITY, "i64"))):
+        r.change(r["log"], _LOST, "add", 1, "i64")
         r.give()
     row = r.item(r.at(r["log"], _HEADER), used, _ROW_BYTES)
-    r.put(row, 0, r.op("or", r.op("shl", r["place"], 32), r.wide(mask)), 8)
-    r.put(row, 8, r.op("or", r.op("shl", r["block"], 8), r["warp"]), 8)
-    r.put(row, 16, about, 8)
-    r.put(r["log"], _USED, r.op("add", used, 1), 8)
+    r.put(row, 0, r.op("or", r.op("shl", r["place"], 32), r.wide(mask)))
+    r.put(row, 8, r.op("or", r.op("shl", r["block"], 8), r["warp"]))
+    r.put(row, 16, about)
+    r.put(r["log"], _USED, r.op("add", used, 1))
     return row
 
 
 def _record() -> Routine:
     """Log an event with its lanes' addresses; without addresses their words stay empty."""
     r = Routine("tw_record", "void", **_EVENT_PARAMETERS, about="i64", addresses="ptr")
-    with r.when(r.compare("icmp eq", r["mask"], 0)):
-        r.give()
-    only = r.compare("icmp ne", r.field(r["log"], _ONLY, "i64", 8), 0)
+    r.give_if(r.equals(r["mask"], 0))
+    only = r.differs(r.field(r["log"], _ONLY, "i64"), 0)
     with r.when(only):
         _leave_unless_in_window(r)
     row = _begin_event(r, r["mask"], r["about"])
-    with r.unless(r.compare("icmp eq", r["addresses"], Value("ptr", "null"))), r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
-        r.put(r.item(r.at(row, 24), lane, 8), 0, address, 8)
+    with r.unless(r.is_null(r["addresses"])), r.each_lane(r["mask"]) as lane:
+        address = r.element(r["addresses"], lane, "i64")
+        r.put(r.item(r.at(row, 24), lane, 8), 0, address)
     return r
 
 
 def _leave_unless_in_window(r: Routine) -> None:
     """Leave the routine unless the event is a store that touches the recorder's window."""
-    with r.unless(r.compare("icmp eq", r.op("and", r["about"], 0xFF), int(EventKind.STORE))):
+    with r.when(r.differs(r.op("and", r["about"], 0xFF), EventKind.STORE)):
         r.give()
-    low, high = (r.field(r["log"], at, "i64", 8) for at in (_LOW, _HIGH))
+    low, high = (r.field(r["log"], at, "i64") for at in (_LOW, _HIGH))
     found = r.variable("i1", 0)
     with r.each_lane(r["mask"]) as lane:
-        first = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+        first = r.element(r["addresses"], lane, "i64")
         end = r.op("add", first, r.op("lshr", r["about"], 32))
-        inside = r.both(r.compare("icmp ult", first, high), r.compare("icmp ugt", end, low))
+        inside = r.both(r.is_below(first, high), r.is_above(end, low))
         found.put(r.op("or", found.get(), inside))
-    with r.unless(found.get()):
-        r.give()
+    r.give_if(r.negation(found.get()))
 
 
 def _record_bulk() -> Routine:
     """Log the copies of a bulk instruction, one event a lane."""
     r = Routine("tw_record_bulk", "void", **_EVENT_PARAMETERS, columns="ptr")
     with r.each_lane(r["mask"]) as lane:
-        one = r.op("shl", r.const("i32", 1), r.resize(lane, "i32", False))
-        row = _begin_event(r, one, r.const("i64", int(EventKind.BULK)))
+        one = r.op("shl", 1, r.resize(lane, "i32", False))
+        row = _begin_event(r, one, r.const("i64", EventKind.BULK))
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
-            r.put(r.item(r.at(row, 24), column, 8), 0, r.field(place, 0, "i64"), 8)
+            r.put(r.item(r.at(row, 24), column, 8), 0, r.field(place, 0, "i64"))
     return r
 
 

@@ -94,36 +94,35 @@ def _count(kind: str) -> Routine:
     given = [r.load(bits, r[name].ref, 64) for name in ("a", "b")[:count]]
     slow, classes = _TESTS[kind](r, *given)
     lanes = r.op("and", r.bits(slow), r["mask"])
-    with r.when(r.compare("icmp eq", lanes, 0)):
-        r.give()
+    r.give_if(r.equals(lanes, 0))
     found = r.variable("i32", 0)
     for number in range(len(CLASSES[kind]) + 1):
         if number:
-            here = r.op("and", r.bits(r.compare("icmp eq", classes, number)), lanes)
+            here = r.op("and", r.bits(r.equals(classes, number)), lanes)
         else:
-            here = r.op("and", r["mask"], r.op("xor", lanes, -1))
-        some = r.resize(r.compare("icmp ne", here, 0), "i32", False)
+            here = r.without(r["mask"], lanes)
+        some = r.resize(r.differs(here, 0), "i32", False)
         found.put(r.op("or", found.get(), r.op("shl", some, number)))
-        _add(r, r["table"], TABLE.LANES + 8 * number, r.wide(r.intrinsic("llvm.ctpop", here)))
+        _add(r, r["table"], TABLE.LANES + 8 * number, r.wide(r.count_bits(here)))
     _add(r, r["totals"], 0, r.const("i64", 1))
     _note_set(r, r.wide(found.get()))
     return r
 
 
 def _add(r: Routine, place: Value, offset: int, amount: Value) -> None:
-    r.put(place, offset, r.op("add", r.field(place, offset, "i64", 8), amount), 8)
+    r.change(place, offset, "add", amount, "i64")
 
 
 def _note_set(r: Routine, found: Value) -> None:
     """Count a set of classes in its slot of the table, else in the first free slot, else in the last."""
     slot = r.variable("i64", 0)
     with r.loop() as loop:
-        known = r.field(r.item(r["table"], slot.get(), 16), TABLE.SETS, "i64", 8)
-        right = r.op("or", r.compare("icmp eq", known, found), r.compare("icmp eq", known, 0))
-        loop.leave(r.op("or", right, r.compare("icmp eq", slot.get(), TABLE.SLOTS - 1)))
+        known = r.field(r.item(r["table"], slot.get(), 16), TABLE.SETS, "i64")
+        right = r.op("or", r.equals(known, found), r.equals(known, 0))
+        loop.leave(r.op("or", right, r.equals(slot.get(), TABLE.SLOTS - 1)))
         slot.add(1)
     place = r.item(r["table"], slot.get(), 16)
-    r.put(place, TABLE.SETS, r.op("or", found, r.field(place, TABLE.SETS, "i64", 8)), 8)
+    r.put(place, TABLE.SETS, r.op("or", found, r.field(place, TABLE.SETS, "i64")))
     _add(r, place, TABLE.SETS + 8, r.const("i64", 1))
 
 
@@ -138,26 +137,19 @@ class _Single:
         self.bits = bits
         self.exponent = r.op("and", r.op("lshr", bits, 23), 255)
         self.size = r.op("and", bits, 0x7FFF_FFFF)
-        self.zero = r.compare("icmp eq", self.exponent if flushed else self.size, 0)
-        self.infinite = r.compare("icmp eq", self.size, 0x7F80_0000)
-        self.nan = r.compare("icmp ugt", self.size, 0x7F80_0000)
+        self.zero = r.equals(self.exponent if flushed else self.size, 0)
+        self.infinite = r.equals(self.size, 0x7F80_0000)
+        self.nan = r.is_above(self.size, 0x7F80_0000)
         self.negative = r.compare("icmp slt", bits, 0)
         less = r.op("sub", self.exponent, 1)
-        self.plain = r.compare("icmp ult", less, 254)  # neither zero nor subnormal nor infinite nor NaN
+        self.plain = r.is_below(less, 254)  # neither zero nor subnormal nor infinite nor NaN
 
 
 def _first(r: Routine, cases: list[tuple[Value, int]], rest: Value) -> Value:
     """Return the number of the first case that holds, else ``rest``."""
     found = rest
     for condition, number in reversed(cases):
-        found = r.select(condition, r.const(rest, number), found)
-    return found
-
-
-def _any(r: Routine, *conditions: Value) -> Value:
-    found = conditions[0]
-    for condition in conditions[1:]:
-        found = r.op("or", found, condition)
+        found = r.select(condition, number, found)
     return found
 
 
@@ -170,19 +162,18 @@ def _divide_single(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Fo
 def _divide_directed(r: Routine, a: Value, b: Value, flushed: bool = False) -> _Found:
     """Classify a directed division: every lane calls the routine; rounding does not change the exponent."""
     one, other = _Single(r, a, flushed), _Single(r, b, flushed)
-    small = r.compare("icmp eq", other.exponent, 0)
-    more = r.select(small, r.const(a, 2 * len(_RESULTS)), r.const(a, len(_RESULTS)))
-    return r.compare("icmp eq", a, a), _division_class(r, one, other, more, _DIRECTED)
+    small = r.equals(other.exponent, 0)
+    more = r.select(small, r.const(a, 2 * len(_RESULTS)), len(_RESULTS))
+    return r.equals(a, a), _division_class(r, one, other, more, _DIRECTED)
 
 
 def _division_test(r: Routine, one: _Single, other: _Single) -> Value:
     apart = r.op("sub", one.exponent, other.exponent)
-    return _any(
-        r,
-        r.compare("icmp ule", other.exponent, 1),
-        r.compare("icmp uge", other.exponent, 252),
-        r.compare("icmp ule", one.exponent, 24),
-        r.compare("icmp eq", one.exponent, 255),
+    return r.either(
+        r.is_at_most(other.exponent, 1),
+        r.is_at_least(other.exponent, 252),
+        r.is_at_most(one.exponent, 24),
+        r.equals(one.exponent, 255),
         r.compare("icmp sge", apart, 127),
         r.compare("icmp sle", apart, -125),
     )
@@ -223,7 +214,7 @@ def _exponent_of_quotient(r: Routine, one: _Single, other: _Single) -> Value:
     for item in (one, other):
         number = r.cast("bitcast", item.bits, "float")
         larger = r.cast("bitcast", r.op("fmul", number, r.real(number, 2.0**64)), "i32")
-        small = r.compare("icmp eq", item.exponent, 0)
+        small = r.equals(item.exponent, 0)
         bits = r.select(small, larger, item.bits)
         exponent = r.op("and", r.op("lshr", bits, 23), 255)
         exponent = r.select(small, r.op("sub", exponent, 64), exponent)
@@ -236,17 +227,17 @@ def _exponent_of_quotient(r: Routine, one: _Single, other: _Single) -> Value:
 
 def _root_single(r: Routine, a: Value, flushed: bool = False) -> _Found:
     one = _Single(r, a, flushed)
-    slow = r.compare("icmp ugt", r.op("sub", a, 0x0D00_0000), 0x727F_FFFF)
-    below = r.op("and", one.negative, r.compare("icmp ne", one.exponent, 0))
+    slow = r.is_above(r.op("sub", a, 0x0D00_0000), 0x727F_FFFF)
+    below = r.op("and", one.negative, r.differs(one.exponent, 0))
     return slow, _first(r, [(one.zero, 1), (one.nan, 3), (below, 2), (one.infinite, 4)], r.const(a, 5))
 
 
 def _invert_single(r: Routine, a: Value) -> _Found:
     one = _Single(r, a, False)
-    slow = r.compare("icmp ule", r.op("and", r.op("add", a, 0x180_0000), 0x7F80_0000), 0x1FF_FFFF)
-    small = r.compare("icmp eq", one.exponent, 0)
-    tiny = r.compare("icmp ule", one.size, 0x20_0000)  # whose inverse is too large
-    special = r.compare("icmp eq", one.exponent, 255)
+    slow = r.is_at_most(r.op("and", r.op("add", a, 0x180_0000), 0x7F80_0000), 0x1FF_FFFF)
+    small = r.equals(one.exponent, 0)
+    tiny = r.is_at_most(one.size, 0x20_0000)  # whose inverse is too large
+    special = r.equals(one.exponent, 255)
     return slow, _first(r, [(one.zero, 1), (tiny, 2), (small, 3), (special, 5)], r.const(a, 4))
 
 
@@ -258,10 +249,10 @@ class _Double:
         self.high = r.resize(r.op("lshr", bits, 32), "i32", False)
         self.high_size = r.op("and", self.high, 0x7FFF_FFFF)
         size = r.op("and", bits, (1 << 63) - 1)
-        self.zero = r.compare("icmp eq", size, 0)
-        self.infinite = r.compare("icmp eq", size, 0x7FF << 52)
-        self.nan = r.compare("icmp ugt", size, 0x7FF << 52)
-        self.small = r.compare("icmp ult", self.high_size, 1 << 20)  # zero or subnormal
+        self.zero = r.equals(size, 0)
+        self.infinite = r.equals(size, 0x7FF << 52)
+        self.nan = r.is_above(size, 0x7FF << 52)
+        self.small = r.is_below(self.high_size, 1 << 20)  # zero or subnormal
         self.negative = r.compare("icmp slt", bits, 0)
 
 
@@ -269,19 +260,18 @@ def _divide_double(r: Routine, a: Value, b: Value) -> _Found:
     one, other = _Double(r, a), _Double(r, b)
     quotient = r.cast("bitcast", r.op("fdiv", one.number, other.number), "i64")
     result = r.op("and", r.resize(r.op("lshr", quotient, 32), "i32", False), 0x7FFF_FFFF)
-    whole = r.compare("icmp ugt", result, 0x10_0000)
-    slow = _any(
-        r,
-        r.compare("icmp ult", one.high_size, 0x360_0000),
+    whole = r.is_above(result, 0x10_0000)
+    slow = r.either(
+        r.is_below(one.high_size, 0x360_0000),
         other.small,
         # Upper words are compared as floats: these are NaN there, or infinite times zero.
-        r.compare("icmp uge", other.high_size, 0x7F80_0000),
-        r.compare("icmp ugt", result, 0x7F80_0000),
-        r.compare("icmp ule", result, 0x10_0000),
+        r.is_at_least(other.high_size, 0x7F80_0000),
+        r.is_above(result, 0x7F80_0000),
+        r.is_at_most(result, 0x10_0000),
     )
     number = r.const(one.high, 0)
     alike = r.op("or", r.op("and", one.zero, other.zero), r.op("and", one.infinite, other.infinite))
-    special = _any(r, one.zero, one.infinite, other.zero, other.infinite)
+    special = r.either(one.zero, one.infinite, other.zero, other.infinite)
     cases = [(one.nan, 4), (other.nan, 5), (alike, 6), (special, 7), (whole, 1), (_divides(r, one, other), 3)]
     return slow, _first(r, cases, r.const(number, 2))
 
@@ -303,24 +293,24 @@ def _divides(r: Routine, one: _Double, other: _Double) -> Value:
 def _invert_double(r: Routine, a: Value) -> _Found:
     one = _Double(r, a)
     moved = r.op("and", r.op("add", one.high, 0x30_0402), 0x7FFF_FFFF)
-    special = r.compare("icmp uge", r.op("sub", one.high_size, 1), 0x7FEF_FFFF)
-    small = r.compare("icmp ult", one.high_size, 0x100_0001)
+    special = r.is_at_least(r.op("sub", one.high_size, 1), 0x7FEF_FFFF)
+    small = r.is_below(one.high_size, 0x100_0001)
     classes = _first(r, [(one.nan, 1), (special, 2), (small, 3)], r.const(one.high, 4))
-    return r.compare("icmp ult", moved, 0x40_0402), classes
+    return r.is_below(moved, 0x40_0402), classes
 
 
 def _root_double(r: Routine, a: Value) -> _Found:
     one = _Double(r, a)
     moved = r.op("sub", one.high, 0x350_0000)
-    small = r.compare("icmp uge", moved, 0xFCC0_0000)
+    small = r.is_at_least(moved, 0xFCC0_0000)
     nothing = r.op("or", one.zero, one.nan)
     cases = [(small, 1), (nothing, 2), (one.negative, 3), (one.infinite, 4)]
-    return r.compare("icmp uge", moved, 0x7CA0_0000), _first(r, cases, r.const(one.high, 5))
+    return r.is_at_least(moved, 0x7CA0_0000), _first(r, cases, r.const(one.high, 5))
 
 
 def _inverse_root_double(r: Routine, a: Value) -> _Found:
     one = _Double(r, a)
-    slow = r.compare("icmp uge", r.op("sub", one.high, 0x10_0000), 0x7FE0_0000)
+    slow = r.is_at_least(r.op("sub", one.high, 0x10_0000), 0x7FE0_0000)
     cases = [(one.zero, 1), (one.nan, 2), (one.negative, 3), (one.infinite, 4)]
     return slow, _first(r, cases, r.const(one.high, 5))
 

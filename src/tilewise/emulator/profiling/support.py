@@ -78,13 +78,11 @@ def _count() -> Routine:
         "tw_count", "void",
         ways="ptr", figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32",
     )  # fmt: skip
-    with r.when(r.compare("icmp eq", r["mask"], 0)):
-        r.give()
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 true)")
-    first = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
-    alone = r.compare("icmp eq", r.op("and", r["mask"], r.op("sub", r["mask"], 1)), 0)
-    named = r.compare("icmp ne", r["space"], int(Space.GENERIC))
+    r.give_if(r.equals(r["mask"], 0))
+    lane = r.find_lowest(r["mask"], True)
+    first = r.element(r["addresses"], lane, "i64")
+    alone = r.equals(r.op("and", r["mask"], r.op("sub", r["mask"], 1)), 0)
+    named = r.differs(r["space"], Space.GENERIC)
     with r.when(r.both(alone, named)):
         _one_lane(r)
         r.give()
@@ -94,27 +92,22 @@ def _count() -> Routine:
     window = r.resize(r.op("lshr", first, _WINDOW_BIT), "i32", False)
     many = vector("i64")
     away = r.op("sub", r.load(many, r["addresses"].ref, 64), r.splat(base))
-    keys = r.select(r.bits(r["mask"]), away, r.const(many, -1))
+    keys = r.select(r.bits(r["mask"]), away, -1)
     known = r.load(many, way.ref, 64)
-    same = r.compare("icmp eq", r.bits(r.compare("icmp eq", keys, known)), -1)
+    same = r.equals(r.bits(r.equals(keys, known)), -1)
     same = r.both(
         same,
-        r.compare("icmp eq", r.field(way, WAY.MASK, "i32", 8), r["mask"]),
-        r.compare("icmp eq", r.field(way, WAY.WINDOW, "i32", 4), window),
+        r.equals(r.field(way, WAY.MASK, "i32"), r["mask"]),
+        r.equals(r.field(way, WAY.WINDOW, "i32"), window),
     )
-    r.put(way, WAY.BASE, base, 8)
+    r.put(way, WAY.BASE, base)
     kept = r.at(way, WAY.FIGURES)
     with r.unless(same):
         r.store(keys, way.ref, 64)
-        r.put(way, WAY.MASK, r["mask"], 8)
-        r.put(way, WAY.WINDOW, window, 4)
-        r.call(
-            "tw_count_anew",
-            "void",
-            kept,
-            *(r[name] for name in ("addresses", "mask", "size", "space", "kind")),
-            window,
-        )
+        r.put(way, WAY.MASK, r["mask"])
+        r.put(way, WAY.WINDOW, window)
+        given = (r[name] for name in ("addresses", "mask", "size", "space", "kind"))
+        r.call("tw_count_anew", "void", kept, *given, window)
     total = r.op("add", r.load(_ALL, r["figures"].ref, 8), r.load(_ALL, kept.ref, 64))
     r.store(total, r["figures"].ref, 8)
     return r
@@ -126,14 +119,10 @@ def _one_lane(r: Routine) -> None:
     there = {Figure.GLOBAL, Figure.SECTORS, Figure.LINES, Figure.LEAST, Figure.ASKED}
     both = {Figure.RUNS, Figure.THREADS, Figure.DISTINCT, Figure.TURNS}
     vectors = [
-        Value(
-            _ALL,
-            f"<{', '.join(f'i64 {int(i in both | some)}' for i in range(FIGURES))}>",
-        )
+        Value(_ALL, f"<{', '.join(f'i64 {int(i in both | some)}' for i in range(FIGURES))}>")
         for some in (here, there)
     ]
-    shared = r.compare("icmp eq", r["space"], int(Space.SHARED))
-    more = r.select(shared, *vectors)
+    more = r.select(r.equals(r["space"], Space.SHARED), *vectors)
     r.store(r.op("add", r.load(_ALL, r["figures"].ref, 8), more), r["figures"].ref, 8)
 
 
@@ -148,29 +137,27 @@ def _count_pattern() -> Routine:
     one = r.const("i64", 1)
 
     def put(figure: int, value: Value) -> None:
-        r.put(figures, 8 * figure, value, 8)
+        r.put(figures, 8 * figure, value)
 
     put(Figure.RUNS, one)
-    put(Figure.THREADS, r.wide(r.intrinsic("llvm.ctpop", mask)))
-    generic = r.compare("icmp eq", r["space"], int(Space.GENERIC))
-    each = r.compare("icmp eq", r["kind"], int(Kind.EACH))
-    named = [r.compare("icmp eq", r["space"], int(space)) for space in (Space.SHARED, Space.GLOBAL)]
-    there = [r.compare("icmp eq", r["window"], number) for number in (1, 0)]
+    put(Figure.THREADS, r.wide(r.count_bits(mask)))
+    generic = r.equals(r["space"], Space.GENERIC)
+    each = r.equals(r["kind"], Kind.EACH)
+    named = [r.equals(r["space"], space) for space in (Space.SHARED, Space.GLOBAL)]
+    there = [r.equals(r["window"], number) for number in (1, 0)]
     shared, outside = (r.op("or", a, r.op("and", generic, b)) for a, b in zip(named, there, strict=True))
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    by = r.set("i32", f"call i32 @llvm.cttz.i32({size}, i1 true)")
+    by = r.find_lowest(size, True)
     put(Figure.DISTINCT, r.wide(r.call("tw_count_pieces", "i32", r["addresses"], mask, by)))
     with r.when(shared):
         put(Figure.SHARED, one)
         pairs = _in_pairs(r)
-        running = r.intrinsic("llvm.ctpop", mask)
+        running = r.count_bits(mask)
         for i, width in enumerate(WIDTHS):
             lanes = lanes_a_phase(width)
-            with r.when(r.compare("icmp ule", size, width)):
-                together = r.select(pairs, r.const("i32", 2 * lanes), r.const("i32", lanes))
-                together = together if width > WORD_BYTES else r.const("i32", lanes)
-                wide = r.const("i32", width)
-                waves = r.call("tw_count_waves", "i32", r["addresses"], mask, wide, together, r["kind"])
+            with r.when(r.is_at_most(size, width)):
+                together = r.select(pairs, 2 * lanes, lanes)
+                at_once = together if width > WORD_BYTES else lanes
+                waves = r.call("tw_count_waves", "i32", r["addresses"], mask, width, at_once, r["kind"])
                 put(Figure.WAVES + i, r.wide(waves))
                 if width > WORD_BYTES:
                     ideal, phases = _OF_WIDTH[width]
@@ -180,10 +167,9 @@ def _count_pattern() -> Routine:
         with r.unless(each):
             put(Figure.TURNS, r.wide(_turns(r)))
         with r.when(each):
-            words = r.intrinsic("llvm.umax", size, r.const("i32", WORD_BYTES))
-            at_once = r.op("udiv", r.const("i32", 128), words)
-            sharing = r.const("i32", int(Kind.STORE))
-            waves = r.call("tw_count_waves", "i32", r["addresses"], mask, size, at_once, sharing)
+            words = r.intrinsic("llvm.umax", size, WORD_BYTES)
+            given = (r["addresses"], mask, size, r.op("udiv", 128, words), Kind.STORE)
+            waves = r.call("tw_count_waves", "i32", *given)
             put(Figure.SHARING, r.wide(waves))
     with r.when(outside):
         _count_outside(r, each)
@@ -194,15 +180,14 @@ def _count_outside(r: Routine, each: Value) -> None:
     """Compute the figures of an access to global memory. ``each``: lanes do not share words."""
 
     def put(figure: int, value: Value) -> None:
-        r.put(r["figures"], 8 * figure, value, 8)
+        r.put(r["figures"], 8 * figure, value)
 
     put(Figure.GLOBAL, r.const("i64", 1))
     touched = {}
     for figure, shift in ((Figure.SECTORS, 5), (Figure.LINES, 7)):
-        by = r.const("i32", shift)
-        touched[figure] = r.call("tw_count_pieces", "i32", r["addresses"], r["mask"], by)
+        touched[figure] = r.call("tw_count_pieces", "i32", r["addresses"], r["mask"], shift)
         put(figure, r.wide(touched[figure]))
-    asked = r.op("mul", r.intrinsic("llvm.ctpop", r["mask"]), r["size"])
+    asked = r.op("mul", r.count_bits(r["mask"]), r["size"])
     least = r.op("lshr", r.op("add", asked, SECTOR_BYTES - 1), 5)
     put(Figure.LEAST, r.wide(r.intrinsic("llvm.umin", touched[Figure.SECTORS], least)))
     with r.unless(each):
@@ -214,8 +199,7 @@ def _count_outside(r: Routine, each: Value) -> None:
 
 def _turns(r: Routine) -> Value:
     """Return the turns of a load: the most words that its lanes read of one bank."""
-    all_lanes, sharing = r.const("i32", 32), r.const("i32", int(Kind.STORE))
-    return r.call("tw_count_waves", "i32", r["addresses"], r["mask"], r["size"], all_lanes, sharing)
+    return r.call("tw_count_waves", "i32", r["addresses"], r["mask"], r["size"], 32, Kind.STORE)
 
 
 def _phases(r: Routine, mask: Value, lanes: int) -> Value:
@@ -223,7 +207,7 @@ def _phases(r: Routine, mask: Value, lanes: int) -> Value:
     total = r.const("i32", 0)
     for start in range(0, 32, lanes):
         here = r.op("and", mask, ((1 << lanes) - 1) << start)
-        total = r.op("add", total, r.resize(r.compare("icmp ne", here, 0), "i32", False))
+        total = r.op("add", total, r.resize(r.differs(here, 0), "i32", False))
     return total
 
 
@@ -235,38 +219,38 @@ def _in_pairs(r: Routine) -> Value:
     for by in (1, 2):
         order = [lane ^ by for lane in range(32)]
         other, there = r.shuffle(listed, order), r.shuffle(running, order)
-        apart = r.op("and", r.compare("icmp ne", listed, other), r.op("and", running, there))
-        found = r.op("or", found, r.compare("icmp eq", r.bits(apart), 0))
-    return r.op("and", found, r.compare("icmp eq", r["kind"], int(Kind.LOAD)))
+        apart = r.op("and", r.differs(listed, other), r.op("and", running, there))
+        found = r.op("or", found, r.equals(r.bits(apart), 0))
+    return r.op("and", found, r.equals(r["kind"], Kind.LOAD))
 
 
 def _waves() -> Routine:
     """Return the wavefronts of accesses of ``width`` bytes, at addresses rounded down to a multiple of that."""
     r = Routine("tw_count_waves", "i32", addresses="ptr", mask="i32", width="i32", lanes="i32", kind="i32")
-    counts, words = Value("ptr", r.alloca("[32 x i32]")), Value("ptr", r.alloca("[4096 x i32]"))
-    wide = r.compare("icmp ugt", r["width"], 4)
+    counts, words = r.reserve("[32 x i32]"), r.reserve("[4096 x i32]")
+    wide = r.is_above(r["width"], 4)
     lanes = r["lanes"]
-    each = r.select(wide, r.op("lshr", r["width"], 2), r.const("i32", 1))
-    shares = r.compare("icmp ne", r["kind"], int(Kind.EACH))
-    whole = r.compare("icmp eq", lanes, 32)
-    one_phase = r.op("sub", r.op("shl", r.const("i32", 1), r.op("and", lanes, 31)), 1)
+    each = r.select(wide, r.op("lshr", r["width"], 2), 1)
+    shares = r.differs(r["kind"], Kind.EACH)
+    whole = r.equals(lanes, 32)
+    one_phase = r.op("sub", r.op("shl", 1, r.op("and", lanes, 31)), 1)
     left = r.variable("i32", r["mask"])
-    now = r.variable("i32", r.select(whole, r.const("i32", -1), one_phase))
+    now = r.variable("i32", r.select(whole, -1, one_phase))
     total = r.variable("i32", 0)
     down = r.op("xor", r.op("sub", r.wide(r["width"]), 1), -1)
     with r.loop() as loop:
         rest = left.get()
-        loop.leave(r.compare("icmp eq", rest, 0))
+        loop.leave(r.equals(rest, 0))
         phase = now.get()
         r.fill(counts, 0, 128)
         most = r.variable("i32", 0)
         with r.each_lane(r.op("and", rest, phase)) as lane:
-            address = r.op("and", r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8), down)
+            address = r.op("and", r.element(r["addresses"], lane, "i64"), down)
             word = r.resize(r.op("lshr", address, 2), "i32", False)
             with r.count(r.wide(each)) as i:
                 _note(r, counts, words, r.op("add", word, r.resize(i, "i32", False)), most, shares)
         total.add(most.get())
-        left.put(r.op("and", rest, r.op("xor", phase, -1)))
+        left.put(r.without(rest, phase))
         now.put(r.op("shl", phase, r.op("and", lanes, 31)))
     r.give(total.get())
     return r
@@ -276,33 +260,33 @@ def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableVal
     """Count a word in its bank, unless the bank has it already and lanes share words."""
     bank = r.op("and", word, 31)
     place = r.item(counts, bank, 4)
-    there = r.field(place, 0, "i32", 4)
+    there = r.field(place, 0, "i32")
     row = r.item(words, bank, 512)
     found = r.variable("i1", 0)
     with r.count(r.wide(there)) as i:
-        same = r.compare("icmp eq", r.field(r.item(row, i, 4), 0, "i32", 4), word)
+        same = r.equals(r.element(row, i, "i32"), word)
         found.put(r.op("or", found.get(), same))
     with r.unless(r.op("and", found.get(), shares)):
-        r.put(r.item(row, there, 4), 0, word, 4)
+        r.put(r.item(row, there, 4), 0, word)
         more = r.op("add", there, 1)
-        r.put(place, 0, more, 4)
+        r.put(place, 0, more)
         most.put(r.intrinsic("llvm.umax", most.get(), more))
 
 
 def _pieces() -> Routine:
     """Return how many different pieces of 2^shift bytes the lanes touch."""
     r = Routine("tw_count_pieces", "i32", addresses="ptr", mask="i32", shift="i32")
-    pieces = Value("ptr", r.alloca("[32 x i64]"))
+    pieces = r.reserve("[32 x i64]")
     total = r.variable("i32", 0)
     by = r.wide(r["shift"])
     with r.each_lane(r["mask"]) as lane:
-        piece = r.op("lshr", r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8), by)
+        piece = r.op("lshr", r.element(r["addresses"], lane, "i64"), by)
         found = r.variable("i1", 0)
         with r.count(r.wide(total.get())) as i:
-            same = r.compare("icmp eq", r.field(r.item(pieces, i, 8), 0, "i64", 8), piece)
+            same = r.equals(r.element(pieces, i, "i64"), piece)
             found.put(r.op("or", found.get(), same))
         with r.unless(found.get()):
-            r.put(r.item(pieces, total.get(), 8), 0, piece, 8)
+            r.put(r.item(pieces, total.get(), 8), 0, piece)
             total.add(1)
     r.give(total.get())
     return r
@@ -313,19 +297,19 @@ def _atomic_sectors() -> Routine:
     r = Routine("tw_count_asked", "i32", addresses="ptr", mask="i32")
     total = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
-        here = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+        here = r.element(r["addresses"], lane, "i64")
         mine, first = r.variable("i32", 0), r.variable("i1", 1)
         # A lane speaks for its sector if no lane before it lies there; then it looks for the most wanted word.
         with r.each_lane(r["mask"]) as other:
-            there = r.field(r.item(r["addresses"], other, 8), 0, "i64", 8)
-            same = r.compare("icmp eq", r.op("lshr", here, 5), r.op("lshr", there, 5))
-            before = r.compare("icmp ult", other, lane)
+            there = r.element(r["addresses"], other, "i64")
+            same = r.equals(r.op("lshr", here, 5), r.op("lshr", there, 5))
+            before = r.is_below(other, lane)
             first.put(r.op("and", first.get(), r.op("xor", r.op("and", same, before), 1)))
             with r.when(same):
                 wanted = r.variable("i32", 0)
                 with r.each_lane(r["mask"]) as third:
-                    word = r.field(r.item(r["addresses"], third, 8), 0, "i64", 8)
-                    alike = r.compare("icmp eq", r.op("lshr", there, 2), r.op("lshr", word, 2))
+                    word = r.element(r["addresses"], third, "i64")
+                    alike = r.equals(r.op("lshr", there, 2), r.op("lshr", word, 2))
                     wanted.add(r.resize(alike, "i32", False))
                 mine.put(r.intrinsic("llvm.umax", mine.get(), wanted.get()))
         with r.when(first.get()):
@@ -341,32 +325,30 @@ def _copy() -> Routine:
         ways="ptr", others="ptr", figures="ptr", targets="ptr", sources="ptr", mask="i32", size="i32",
     )  # fmt: skip
     mask = r["mask"]
-    with r.when(r.compare("icmp eq", mask, 0)):
-        r.give()
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 true)")
+    r.give_if(r.equals(mask, 0))
+    lane = r.find_lowest(mask, True)
     many, running = vector("i64"), r.bits(mask)
-    firsts = [r.field(r.item(r[name], lane, 8), 0, "i64", 8) for name in ("targets", "sources")]
+    firsts = [r.element(r[name], lane, "i64") for name in ("targets", "sources")]
     number = r.op("and", r.op("lshr", r.op("xor", *firsts), 4), WAYS - 1)
     way, other = (r.item(r[name], number, WAY.SIZE) for name in ("ways", "others"))
-    same = r.compare("icmp eq", r.field(way, WAY.MASK, "i32", 8), mask)
+    same = r.equals(r.field(way, WAY.MASK, "i32"), mask)
     for place, name, first in ((way, "targets", firsts[0]), (other, "sources", firsts[1])):
         base = r.op("and", first, ~127)
-        keys = r.select(running, r.op("sub", r.load(many, r[name].ref, 64), r.splat(base)), r.const(many, -1))
-        known = r.compare("icmp eq", keys, r.load(many, place.ref, 64))
-        same = r.both(same, r.compare("icmp eq", r.bits(known), -1))
+        keys = r.select(running, r.op("sub", r.load(many, r[name].ref, 64), r.splat(base)), -1)
+        known = r.equals(keys, r.load(many, place.ref, 64))
+        same = r.both(same, r.equals(r.bits(known), -1))
         r.store(keys, place.ref, 64)
-        r.put(place, WAY.BASE, base, 8)
+        r.put(place, WAY.BASE, base)
     kept = r.at(way, WAY.FIGURES)
     with r.unless(same):
-        r.put(way, WAY.MASK, mask, 8)
-        space, kind, none = (r.const("i32", int(item)) for item in (Space.SHARED, Kind.EACH, 0))
-        r.call("tw_count_anew", "void", kept, r["targets"], mask, r["size"], space, kind, none)
+        r.put(way, WAY.MASK, mask)
+        given = (r["targets"], mask, r["size"], Space.SHARED, Kind.EACH, 0)
+        r.call("tw_count_anew", "void", kept, *given)
         waves = r.call("tw_count_copy_waves", "i32", r["targets"], r["sources"], mask, r["size"])
-        place = r.op("add", r.set("i32", f"call i32 @llvm.cttz.i32({r['size']}, i1 true)"), Figure.WAVES)
-        r.put(r.item(kept, place, 8), 0, r.wide(waves), 8)
+        place = r.op("add", r.find_lowest(r["size"], True), Figure.WAVES)
+        r.put(r.item(kept, place, 8), 0, r.wide(waves))
         passes = r.call("tw_count_passes", "i32", r["targets"], r["sources"], mask)
-        r.put(kept, 8 * Figure.PASSES, r.wide(passes), 8)
+        r.put(kept, 8 * Figure.PASSES, r.wide(passes))
     total = r.op("add", r.load(_ALL, r["figures"].ref, 8), r.load(_ALL, kept.ref, 64))
     r.store(total, r["figures"].ref, 8)
     return r
@@ -375,27 +357,25 @@ def _copy() -> Routine:
 def _copy_waves() -> Routine:
     """Return ``accesses.copy_wavefronts``."""
     r = Routine("tw_count_copy_waves", "i32", targets="ptr", sources="ptr", mask="i32", size="i32")
-    counts = {name: Value("ptr", r.alloca("[32 x i32]")) for name in ("targets", "sources")}
+    counts = {name: r.reserve("[32 x i32]") for name in ("targets", "sources")}
     words = r.wide(r.op("lshr", r["size"], 2))
-    lanes = r.op("udiv", r.const("i32", 128), r["size"])
-    phase_mask = r.op("sub", r.op("shl", r.const("i64", 1), r.wide(lanes)), 1)
+    lanes = r.op("udiv", 128, r["size"])
+    phase_mask = r.op("sub", r.op("shl", 1, r.wide(lanes)), 1)
     total = r.variable("i32", 0)
-    with r.count(32) as start, r.when(r.compare("icmp eq", r.op("urem", start, r.wide(lanes)), 0)):
+    with r.count(32) as start, r.when(r.equals(r.op("urem", start, r.wide(lanes)), 0)):
         phase = r.resize(r.op("shl", phase_mask, start), "i32", False)
         here = r.op("and", r["mask"], phase)
         for place in counts.values():
             r.fill(place, 0, 128)
         with r.each_lane(here) as lane, r.count(words) as word:
             for name, place in counts.items():
-                bank = _bank(r, name, lane, word)
-                at = r.item(place, bank, 4)
-                r.put(at, 0, r.op("add", r.field(at, 0, "i32", 4), 1), 4)
+                r.change(r.item(place, _bank(r, name, lane, word), 4), 0, "add", 1)
         longest = r.variable("i32", 0)
         with r.each_lane(here) as lane:
             most = {name: r.variable("i32", 0) for name in counts}
             with r.count(words) as word:
                 for name, place in counts.items():
-                    found = r.field(r.item(place, _bank(r, name, lane, word), 4), 0, "i32", 4)
+                    found = r.element(place, _bank(r, name, lane, word), "i32")
                     most[name].put(r.intrinsic("llvm.umax", most[name].get(), found))
             both = r.op("sub", r.op("add", most["targets"].get(), most["sources"].get()), 1)
             longest.put(r.intrinsic("llvm.umax", longest.get(), both))
@@ -405,40 +385,39 @@ def _copy_waves() -> Routine:
 
 
 def _bank(r: Routine, name: str, lane: Value, word: Value) -> Value:
-    address = r.field(r.item(r[name], lane, 8), 0, "i64", 8)
+    address = r.element(r[name], lane, "i64")
     return r.op("and", r.op("add", r.op("lshr", address, 2), word), 31)
 
 
 def _passes() -> Routine:
     """As ``accesses.copy_passes``: a list of pairs of lines, and of each a bit for every way there is."""
     r = Routine("tw_count_passes", "i32", targets="ptr", sources="ptr", mask="i32")
-    pairs = Value(
-        "ptr", r.alloca("[32 x [4 x i64]]", 8)
-    )  # line of the source, of the target, two sets of bits
+    # Line of the source, of the target, two sets of bits.
+    pairs = r.reserve("[32 x [4 x i64]]", 8)
     count = r.variable("i64", 0)
     with r.each_lane(r["mask"]) as lane:
-        source, target = (r.field(r.item(r[name], lane, 8), 0, "i64", 8) for name in ("sources", "targets"))
+        source, target = (r.element(r[name], lane, "i64") for name in ("sources", "targets"))
         lines = [r.op("lshr", address, 7) for address in (source, target)]
         mine = r.variable("i64", count.get())
         with r.count(count.get()) as i:
             pair = r.item(pairs, i, 32)
-            same = r.both(*(r.compare("icmp eq", r.field(pair, 8 * k, "i64", 8), lines[k]) for k in (0, 1)))
+            same = r.both(*(r.equals(r.field(pair, 8 * k, "i64"), lines[k]) for k in (0, 1)))
             mine.put(r.select(same, i, mine.get()))
         pair = r.item(pairs, mine.get(), 32)
-        with r.when(r.compare("icmp eq", mine.get(), count.get())):
+        with r.when(r.equals(mine.get(), count.get())):
             for k, value in enumerate((*lines, r.const("i64", 0), r.const("i64", 0))):
-                r.put(pair, 8 * k, value, 8)
+                r.put(pair, 8 * k, value)
             count.add(1)
         within = r.op("and", r.op("lshr", r.op("sub", source, target), 2), 7)
         one, other = r.op("lshr", source, 5), r.op("lshr", target, 5)
         for k, name in ((2, "sub"), (3, "add")):
             way = r.op("or", r.op("shl", within, 2), r.op("and", r.op(name, one, other), 3))
-            bit = r.op("shl", r.const("i64", 1), way)
-            r.put(pair, 8 * k, r.op("or", r.field(pair, 8 * k, "i64", 8), bit), 8)
+            bit = r.op("shl", 1, way)
+            r.change(pair, 8 * k, "or", bit, "i64")
     total = r.variable("i32", 0)
     with r.count(count.get()) as i:
         pair = r.item(pairs, i, 32)
-        ways = [r.intrinsic("llvm.ctpop", r.field(pair, 8 * k, "i64", 8)) for k in (2, 3)]
+        ways = [r.count_bits(r.field(pair, 8 * k, "i64")) for k in (2, 3)]
         total.add(r.resize(r.intrinsic("llvm.umin", *ways), "i32", False))
     r.give(total.get())
     return r

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.layout import BLOCK, Space
-from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.llvm.emit import NULL, vector
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.watch import WORKER_WATCH, touches
@@ -49,18 +49,17 @@ class Tracing(Watcher):
     def after(self, instruction: Instruction, seen: Any) -> None:
         e = self.e
         if way := operation_of(instruction).copy_kind(instruction):
-            log = Value("ptr", e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref)
-            watch_copy(e, instruction, way, Value("ptr", "null"), log, _OF_COPIES.get(way, READ))
+            log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
+            watch_copy(e, instruction, way, NULL, log, _OF_COPIES.get(way, READ))
             return
         for touch in seen or ():
             kind = READ if touch.action == "load" else WRITE
             if touch.action == "copy":
                 kind = BYPASS if "cg" in instruction.parts else READ
-            buffer, _ = e.buffers()
-            e.store(touch.addresses, buffer, 64)
+            buffer = e.list_addresses(touch.addresses)
             log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
             block = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8)
-            e.call("tw_trace", "void", log, block, Value("ptr", buffer), e.mask(), e.const("i64", kind))
+            e.call("tw_trace", "void", log, block, buffer, e.mask(), e.const("i64", kind))
 
 
 def watcher(e: Context) -> Tracing:
@@ -75,12 +74,12 @@ def routines() -> list[Routine]:
 def _entry() -> Routine:
     """Append one word to the log."""
     r = Routine("tw_trace_word", "void", log="ptr", word="i64")
-    used = r.field(r["log"], _USED, "i64", 8)
-    with r.when(r.compare("icmp uge", used, r.field(r["log"], _CAPACITY, "i64", 8))):
-        r.put(r["log"], _LOST, r.op("add", r.field(r["log"], _LOST, "i64", 8), 1), 8)
+    used = r.field(r["log"], _USED, "i64")
+    with r.when(r.is_at_least(used, r.field(r["log"], _CAPACITY, "i64"))):
+        r.change(r["log"], _LOST, "add", 1, "i64")
         r.give()
-    r.put(r.item(r.at(r["log"], _HEADER), used, 8), 0, r["word"], 8)
-    r.put(r["log"], _USED, r.op("add", used, 1), 8)
+    r.put(r.item(r.at(r["log"], _HEADER), used, 8), 0, r["word"])
+    r.put(r["log"], _USED, r.op("add", used, 1))
     return r
 
 
@@ -88,19 +87,19 @@ def _trace() -> Routine:
     """Log the sectors that the lanes touch, each once."""
     r = Routine("tw_trace", "void", log="ptr", block="i64", addresses="ptr", mask="i32", kind="i64")
     r.call("tw_trace_block", "void", r["log"], r["block"])
-    pieces = Value("ptr", r.alloca(vector("i64"), 64))
+    pieces = r.reserve(vector("i64"), 64)
     count = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["addresses"], lane, 8), 0, "i64", 8)
+        address = r.element(r["addresses"], lane, "i64")
         sector = r.op("lshr", address, _SECTOR_SHIFT)
         found = r.variable("i1", 0)
         # Generic addresses of other spaces lie beyond all memory.
-        found.put(r.compare("icmp ne", r.op("lshr", address, 56), 0))
+        found.put(r.differs(r.op("lshr", address, 56), 0))
         with r.count(r.wide(count.get())) as i:
-            same = r.compare("icmp eq", r.field(r.item(pieces, i, 8), 0, "i64", 8), sector)
+            same = r.equals(r.element(pieces, i, "i64"), sector)
             found.put(r.op("or", found.get(), same))
         with r.unless(found.get()):
-            r.put(r.item(pieces, count.get(), 8), 0, sector, 8)
+            r.put(r.item(pieces, count.get(), 8), 0, sector)
             count.add(1)
             r.call("tw_trace_sector", "void", r["log"], sector, r["kind"])
     return r
@@ -109,9 +108,9 @@ def _trace() -> Routine:
 def _block() -> Routine:
     """Log the block's number if it differs from the last one logged."""
     r = Routine("tw_trace_block", "void", log="ptr", block="i64")
-    with r.unless(r.compare("icmp eq", r.field(r["log"], _BLOCK, "i64", 8), r["block"])):
-        r.put(r["log"], _BLOCK, r["block"], 8)
-        mark = r.op("or", r["block"], r.const("i64", MARK << _KIND_SHIFT))
+    with r.when(r.differs(r.field(r["log"], _BLOCK, "i64"), r["block"])):
+        r.put(r["log"], _BLOCK, r["block"])
+        mark = r.op("or", r["block"], MARK << _KIND_SHIFT)
         r.call("tw_trace_word", "void", r["log"], mark)
     return r
 

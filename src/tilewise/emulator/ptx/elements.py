@@ -21,6 +21,7 @@ from tilewise.emulator.ptx.syntax import (
     Register,
     Symbol,
     Vector,
+    items_of,
 )
 from tilewise.emulator.ptx.tokens import TokenReader
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_float
@@ -88,7 +89,7 @@ def flatten(operands: Vector) -> Vector:
     """Replace each vector in a call's arguments or results by its elements."""
     items: list[Operand] = []
     for item in operands.items:
-        items += item.items if isinstance(item, Vector) else (item,)
+        items += items_of(item)
     return Vector(tuple(items))
 
 

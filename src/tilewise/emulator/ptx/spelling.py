@@ -28,9 +28,8 @@ def normalise(instruction: Instruction, registers: dict[str, str], version: tupl
     """Return an instruction in its one spelling; declare the carry register if it needs one."""
     plain = not _ROUNDINGS & {*instruction.parts}
     if plain and instruction.opcode == "mad" and instruction.parts[-1:] == ("f32",) and version <= (3, 1):
-        instruction = replace(
-            instruction, parts=("rn", *instruction.parts)
-        )  # what it means if it is not said
+        # What it means if it is not said.
+        instruction = replace(instruction, parts=("rn", *instruction.parts))
     if instruction.opcode == "cvt" and "pack" in instruction.parts:
         parts = tuple(part for part in instruction.parts if part != "pack")
         return replace(instruction, opcode="cvt.pack", parts=parts)

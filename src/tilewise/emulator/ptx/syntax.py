@@ -25,6 +25,7 @@ __all__ = [
     "Register",
     "Symbol",
     "Vector",
+    "items_of",
 ]
 
 ELEMENTS = ("x", "y", "z", "w")  # of a vector
@@ -80,6 +81,11 @@ class Not:
 Operand = Register | Immediate | Symbol | Address | Vector | Pair | Not
 
 
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """Return what an operand in braces consists of, or the operand itself."""
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
 @dataclass(frozen=True, slots=True)
 class Label:
     name: str
@@ -100,9 +106,8 @@ class Instruction:
     file: int = 0
     written: str = ""  # the name that the text has, where its modifiers stand in another order
     read_as_bits: bool = False  # whether its result, a float, is looked at as an integer
-    operation: Any = field(
-        default=None, init=False, repr=False, compare=False
-    )  # its row, once that is looked up
+    # Its row, once that is looked up.
+    operation: Any = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:

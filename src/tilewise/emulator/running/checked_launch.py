@@ -141,9 +141,8 @@ class Checks:
         None for one that is too large, or for the heap, whose blocks change owner: it is not checked.
         """
         stride = stride_of(item.size)
-        if (
-            stride * CELLS.COLUMNS > _MOST_CELLS or "$heap" in item.name
-        ):  # the heap's memory changes hands unseen
+        # The heap's memory changes hands unseen.
+        if stride * CELLS.COLUMNS > _MOST_CELLS or "$heap" in item.name:
             return None
         try:
             cells = PlainMemory(stride * CELLS.COLUMNS)

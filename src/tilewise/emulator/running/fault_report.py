@@ -270,9 +270,8 @@ def _describe_size(space: Space, build: Build, shared_bytes: int) -> str:
     return f"{owner} {size:,} bytes of it"
 
 
-_NULL_PAGE = (
-    1 << 16
-)  # bytes on either side of address 0 in which an index from a null pointer is thought to lie
+# Bytes on either side of address 0 in which an index from a null pointer is thought to lie.
+_NULL_PAGE = 1 << 16
 
 
 def _nearest(address: int, ranges: Sequence[Range]) -> str:
@@ -335,9 +334,8 @@ class Waiting:
     block: Dim3 = (0, 0, 0)
     barriers: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     # number, lanes that wait there, PTX line, threads that came, threads that it is for
-    mbarrier: tuple[int, int, str] | None = (
-        None  # lanes that found one incomplete last, PTX line, what it lacks
-    )
+    # Lanes that found one incomplete last, PTX line, what it lacks.
+    mbarrier: tuple[int, int, str] | None = None
     gate: int = 0  # lanes at a barrier that all lanes of the warp must come to
     gate_line: int = 0
     groups: int = 0  # of wgmma that it waits for its warpgroup to commit

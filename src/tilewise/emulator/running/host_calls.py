@@ -30,9 +30,8 @@ __all__ = ["HostCallHandler"]
 _MOST_TEXT = 1 << 26  # bytes that one launch prints
 _MOST_STRING = 1 << 20
 _CHUNK = 256
-_Prototype = ctypes.CFUNCTYPE(
-    ctypes.c_int32, *[ctypes.c_void_p] * 4, *[ctypes.c_uint32] * 3, ctypes.c_void_p
-)  # launch, worker, block, warp; question, lanes, PTX line; operands
+# Launch, worker, block, warp; question, lanes, PTX line; operands.
+_Prototype = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4, *[ctypes.c_uint32] * 3, ctypes.c_void_p)
 
 
 class _UnreadableAddress(Exception):

@@ -22,7 +22,18 @@ import numpy.typing as npt
 
 from tilewise.emulator import native
 from tilewise.emulator.build import Build, Store, build_general
-from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, FAULT, LAUNCH, QUEUE, RANK_SHIFT, WARP, Status
+from tilewise.emulator.layout import (
+    BARRIER,
+    BARRIERS,
+    BLOCK,
+    FAULT,
+    LAUNCH,
+    QUEUE,
+    RANK_SHIFT,
+    WARP,
+    Outcome,
+    Status,
+)
 from tilewise.emulator.lowering.memory import FIRST_HINT, HINT_BYTES
 from tilewise.emulator.lowering.suspend import RESUME_APART
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories
@@ -42,7 +53,6 @@ from tilewise.emulator.running.plain_memory import PlainMemory
 from tilewise.emulator.support.flights import CAPACITY, queue_bytes
 from tilewise.emulator.support.lenient import ZERO_BYTES
 from tilewise.emulator.support.mbarrier import describe
-from tilewise.emulator.support.text import Outcome
 from tilewise.emulator.support.wgmma_queue import PRODUCTS
 from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
 from tilewise.launch import Launch, readable
@@ -55,9 +65,8 @@ _CLOSED_SECONDS = 1.0  # the same, when all that they wait for is of their own c
 _SNAPSHOT_SECONDS = 0.25  # between looks at the registers of blocks that do not get on
 _SNAPSHOT_BYTES = 1 << 20
 _RESIDENT_BYTES = 1 << 30  # of blocks that are there together, of all workers
-_CHOSEN_FREELY = (
-    16  # clusters of a worker that may wait for others before the next ones are started by number
-)
+# Clusters of a worker that may wait for others before the next ones are started by number.
+_CHOSEN_FREELY = 16
 _TURNS_FREELY = 8  # that may, before every other time they take their turns by number
 _LOOK = 0.02  # seconds between looks of the waiting thread
 _SPARE_BYTES = 1 << 24  # of blocks' memory that waits for another launch
@@ -274,9 +283,8 @@ class Runner:
     keep: object = None
     watch: Memories | None = None  # for a build that counts or checks
     chosen: Sequence[int] | None = None  # the clusters to run, if not all of the grid
-    awaited: Callable[[], None] | None = (
-        None  # lets the launch before end, which is taken to be under way still
-    )
+    # Lets the launch before end, which is taken to be under way still.
+    awaited: Callable[[], None] | None = None
     workspace: int = 0  # of a cooperative launch: the address of the memory that its blocks meet by
     lenient: bool = False  # whether what GPUs usually let pass does not end it
     labels: Sequence[str] = ()  # what to call the arguments, one for each of ``packed``

@@ -19,8 +19,9 @@ from tilewise.emulator.layout import (
     Space,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.support.flights import support_arguments
+from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.support.checked import check_touch, is_checked
+from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
 from tilewise.emulator.support.tensor_map_layout import BYTES
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "NONE",
     "REQUEST",
     "Verb",
+    "find_span",
     "follow",
     "refuse_if",
     "routines",
@@ -36,8 +38,6 @@ __all__ = [
     "touch",
 ]
 
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
-_NULL = Value("ptr", "null")
 _OFFSETS = (1 << RANK_SHIFT) - 1
 COLUMN = 256  # bytes of an operand of every lane, where instructions leave them
 NONE = -1  # for an operand that an instruction does not have
@@ -60,9 +60,8 @@ class REQUEST:
 
     VERB = 0
     SHARED = 8  # what is written of a load, what is read of a store
-    GLOBAL = (
-        16  # of a tensor copy: the tensor map's generic address; of one to another block: its address there
-    )
+    # Of a tensor copy: the tensor map's generic address; of one to another block: the address there.
+    GLOBAL = 16
     SIZE = 24  # of a tensor copy: the number of coordinates
     MBARRIER = 32
     BLOCKS = 40  # a bit for each block of the cluster that gets the copy, or NONE
@@ -79,71 +78,48 @@ def routines() -> list[Routine]:
     return [_span(), _issue(), _perform_flight(), _load(), _store(), _send(), _remote()]
 
 
-def lane_of(r: Routine, mask: Value) -> Value:
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    return r.set("i32", f"call i32 @llvm.cttz.i32({mask}, i1 false)")
-
-
 def refuse_if(
     r: Routine, wrong: Value, why: int | Value, address: Value | None = None, result: Value | None = None
 ) -> None:
     """End with a fault of a bulk copy. The routine has ``lane`` and ``line`` as parameters."""
     with r.when(wrong):
-        kind, space = r.const("i32", int(FaultKind.BAD_COPY)), r.const("i32", int(Space.GENERIC))
-        zero = r.const("i32", 0)
-        number = r.const("i32", why) if isinstance(why, int) else why
-        given = (
-            kind,
-            r["line"],
-            r["lane"],
-            address or r.const("i64", 0),
-            number,
-            space,
-            zero,
-            r.const("i64", 0),
-        )
-        r.call("tw_fault_at", "void", *support_arguments(r), *given)
-        r.give(result or r.const("i32", 1))
+        record_fault(r, FaultKind.BAD_COPY, r["lane"], address or 0, why)
+        r.give(result or 1)
 
 
 def request(r: Routine, data: Value, offset: int, type_: str = "i64") -> Value:
     return r.field(data, offset, type_)
 
 
-def _give_on_fault(r: Routine, answer: Value) -> None:
-    with r.when(r.compare("icmp ne", answer, 0)):
-        r.give(answer)
-
-
 # -- memory -------------------------------------------------------------------------------------------
 def _span() -> Routine:
     """Return the pointer to a stretch of global or shared memory of any length; null after a fault."""
     numbers = {"address": "i64", "bytes": "i64", "space": "i32", "lane": "i32", "line": "i32", "write": "i32"}
-    r = Routine("tw_span", "ptr", **_PARAMETERS, **numbers)
+    r = Routine("tw_span", "ptr", **POINTERS, **numbers)
     address, count = r["address"], r["bytes"]
-    found = r.variable("ptr", _NULL)
-    extent, fault = r.variable("i64", 0), r.variable("i32", int(FaultKind.OUT_OF_BOUNDS))
-    with r.when(r.compare("icmp eq", r["space"], int(Space.GLOBAL))):
+    found = r.variable("ptr", NULL)
+    extent, fault = r.variable("i64", 0), r.variable("i32", FaultKind.OUT_OF_BOUNDS)
+    with r.when(r.equals(r["space"], Space.GLOBAL)):
         known = r.call("tw_find", "i1", r["ctx"], address, count, r["worker"])
         with r.when(known):
-            found.put(r.set("ptr", f"inttoptr {address} to ptr"))
+            found.put(r.as_pointer(address))
     with r.otherwise():
-        owner = Value("ptr", r.alloca("ptr", 8))
+        owner = r.reserve("ptr", 8)
         wrong = r.call("tw_cluster_place", "i32", r["ctx"], r["block"], address, owner)
         extent.put(r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
-        with r.when(r.compare("icmp ne", wrong, 0)):
+        with r.when(r.differs(wrong, 0)):
             fault.put(wrong)
         with r.otherwise():
             offset = r.op("and", address, _OFFSETS)
-            fits = r.compare("icmp ule", count, extent.get())
-            inside = r.compare("icmp ule", offset, r.op("sub", extent.get(), count))
+            fits = r.is_at_most(count, extent.get())
+            inside = r.is_at_most(offset, r.op("sub", extent.get(), count))
             with r.when(r.both(fits, inside)):
                 shared = r.field(r.field(owner, 0, "ptr"), BLOCK.SHARED, "ptr")
                 found.put(r.at(shared, offset))
-    with r.when(r.compare("icmp eq", found.get(), _NULL)):
-        size = r.cast("trunc", r.intrinsic("llvm.umin", count, r.const("i64", 0xFFFF_FFFF)), "i32")
+    with r.when(r.is_null(found.get())):
+        size = r.narrow(r.intrinsic("llvm.umin", count, 0xFFFF_FFFF))
         given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
-        found.put(r.call("tw_pass_or_fault", "ptr", *support_arguments(r), fault.get(), *given))
+        found.put(r.call("tw_pass_or_fault", "ptr", *r.pointers(), fault.get(), *given))
     r.give(found.get())
     return r
 
@@ -152,36 +128,30 @@ def _span() -> Routine:
 def _issue() -> Routine:
     """Issue a request for each lane of ``mask``, whose operands lie in ``columns``, lane behind lane."""
     numbers = {"kind": "i32", "group": "i32", "verb": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_bulk", "i32", **_PARAMETERS, columns="ptr", values="ptr", **numbers)
+    r = Routine("tw_bulk", "i32", **POINTERS, columns="ptr", values="ptr", **numbers)
     with r.each_lane(r["mask"]) as lane:
-        one = r.op("shl", r.const("i32", 1), lane)
-        flight = r.call("tw_flight", "ptr", *support_arguments(r), r["kind"], r["group"], one, r["line"])
-        with r.when(r.compare("icmp eq", flight, _NULL)):
-            r.give(r.const("i32", 1))
+        one = r.op("shl", 1, lane)
+        flight = r.call("tw_flight", "ptr", *r.pointers(), r["kind"], r["group"], one, r["line"])
+        r.give_if(r.is_null(flight), 1)
         data = r.at(flight, FLIGHT.DATA)
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
             r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
         r.put(data, REQUEST.VERB, r.wide(r["verb"]))
-        with r.when(r.compare("icmp eq", r["kind"], int(Flight.REMOTE))):
+        with r.when(r.equals(r["kind"], Flight.REMOTE)):
             r.copy(r.at(data, REQUEST.VALUES), r.item(r["values"], lane, _LINE), _LINE)
-        with r.when(r.compare("icmp eq", r["kind"], int(Flight.TENSOR))):
+        with r.when(r.equals(r["kind"], Flight.TENSOR)):
             take_map(r, data, lane)
-        with r.when(_checked(r)):
+        with r.when(is_checked(r)):
             given = (r["ctx"], r["block"], r["warp"], r["worker"], r["kind"], data, lane, r["line"])
-            _give_on_fault(r, r.call("tw_check_bulk", "i32", *given))
-        eager = r.compare("icmp eq", r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
-        loads = r.compare("icmp eq", r["verb"], Verb.LOAD)
+            r.give_unless_zero(r.call("tw_check_bulk", "i32", *given))
+        eager = r.equals(r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
+        loads = r.equals(r["verb"], Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
-            _give_on_fault(r, _perform_lane(r, r["kind"], flight, lane, 1))
-        _give_on_fault(r, r.call("tw_fly", "i32", *support_arguments(r), flight))
-    r.give(r.const("i32", 0))
+            r.give_unless_zero(_perform_lane(r, r["kind"], flight, lane, 1))
+        r.give_unless_zero(r.call("tw_fly", "i32", *r.pointers(), flight))
+    r.give(0)
     return r
-
-
-def _checked(r: Routine) -> Value:
-    """Whether the launch is a checked one."""
-    return r.compare("icmp ne", r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)
 
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
@@ -189,10 +159,8 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
     half = BYTES // 2  # which is what its address has to be a multiple of
     address = request(r, data, REQUEST.GLOBAL)
     for i in range(2):
-        given = (r.const("i32", half), r.const("i32", int(Space.GENERIC)), lane, r["line"], r.const("i32", 0))
-        part = r.call("tw_resolve", "ptr", *support_arguments(r), r.op("add", address, i * half), *given)
-        with r.when(r.compare("icmp eq", part, _NULL)):
-            r.give(r.const("i32", 1))
+        part = resolve(r, r.op("add", address, i * half), half, Space.GENERIC, lane, 0)
+        give_failed_if_null(r, part)
         r.copy(r.at(data, REQUEST.MAP + i * half), part, half)
 
 
@@ -200,15 +168,14 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
 def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
     """Loop over the blocks that get a copy; yield a function that moves an address into the block's memory."""
     listed = request(r, data, REQUEST.BLOCKS)
-    several = r.compare("icmp ne", listed, NONE)
+    several = r.differs(listed, NONE)
     # Without a list the address itself names the block: one turn, in which it is left as it is.
-    left = r.variable("i64", r.select(several, r.op("and", listed, 0xFFFF), r.const("i64", 1)))
+    left = r.variable("i64", r.select(several, r.op("and", listed, 0xFFFF), 1))
     with r.loop() as loop:
         rest = left.get()
-        loop.leave(r.compare("icmp eq", rest, 0))
+        loop.leave(r.equals(rest, 0))
         left.put(r.op("and", rest, r.op("sub", rest, 1)))
-        r.declare("llvm.cttz.i64", "i64", ["i64", "i1"])
-        rank = r.set("i64", f"call i64 @llvm.cttz.i64({rest}, i1 true)")
+        rank = r.find_lowest(rest, True)
         named = r.op("shl", r.op("add", rank, 1), RANK_SHIFT)
 
         def at(address: Value) -> Value:
@@ -222,49 +189,45 @@ def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
 def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> Value:
     """Perform one lane's copy; with ``spoil`` only overwrite where it will write."""
     answer = r.variable("i32", 0)
-    data, how = r.at(flight, FLIGHT.DATA), r.const("i32", spoil)
-    write = r.const("i32", int(StoreStep.WRITE))
-    line = r.field(flight, FLIGHT.LINE, "i32")
-    verb = r.cast("trunc", request(r, data, REQUEST.VERB), "i32")
-    with r.when(r.compare("icmp eq", kind, int(Flight.TENSOR))):
-        loads = r.compare("icmp eq", verb, Verb.LOAD)
-        with r.when(loads):
-            answer.put(r.call("tw_tensor_load", "i32", *support_arguments(r), data, lane, line, how))
+    data = r.at(flight, FLIGHT.DATA)
+    given = (*r.pointers(), data, lane, r.field(flight, FLIGHT.LINE, "i32"))
+    verb = r.narrow(request(r, data, REQUEST.VERB))
+    with r.when(r.equals(kind, Flight.TENSOR)):
+        with r.when(r.equals(verb, Verb.LOAD)):
+            answer.put(r.call("tw_tensor_load", "i32", *given, spoil))
         with r.otherwise():
-            answer.put(r.call("tw_tensor_store", "i32", *support_arguments(r), data, lane, line, write))
+            answer.put(r.call("tw_tensor_store", "i32", *given, StoreStep.WRITE))
     with r.otherwise():
-        with r.when(r.compare("icmp eq", verb, Verb.LOAD)):
-            answer.put(r.call("tw_bulk_load", "i32", *support_arguments(r), data, lane, line, how))
-        with r.when(r.compare("icmp ule", r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
-            answer.put(r.call("tw_bulk_store", "i32", *support_arguments(r), data, lane, line, write))
-        with r.when(r.compare("icmp ule", r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
-            answer.put(r.call("tw_bulk_send", "i32", *support_arguments(r), data, lane, line))
-        with r.when(r.compare("icmp uge", verb, Verb.WRITE)):
-            answer.put(r.call("tw_remote", "i32", *support_arguments(r), data, lane, line))
+        with r.when(r.equals(verb, Verb.LOAD)):
+            answer.put(r.call("tw_bulk_load", "i32", *given, spoil))
+        with r.when(r.is_at_most(r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
+            answer.put(r.call("tw_bulk_store", "i32", *given, StoreStep.WRITE))
+        with r.when(r.is_at_most(r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
+            answer.put(r.call("tw_bulk_send", "i32", *given))
+        with r.when(r.is_at_least(verb, Verb.WRITE)):
+            answer.put(r.call("tw_remote", "i32", *given))
     return answer.get()
 
 
 def _perform_flight() -> Routine:
     """Perform a flight of requests, for the lanes of ``mask``."""
-    r = Routine("tw_fly_bulk", "i32", **_PARAMETERS, flight="ptr", mask="i32")
+    r = Routine("tw_fly_bulk", "i32", **POINTERS, flight="ptr", mask="i32")
     kind = r.field(r["flight"], FLIGHT.KIND, "i32")
     with r.each_lane(r["mask"]) as lane:
-        _give_on_fault(r, _perform_lane(r, kind, r["flight"], lane, 0))
-    r.give(r.const("i32", 0))
+        r.give_unless_zero(_perform_lane(r, kind, r["flight"], lane, 0))
+    r.give(0)
     return r
 
 
 def _aligned(r: Routine, *addresses: Value) -> None:
     for address in addresses:
-        refuse_if(r, r.compare("icmp ne", r.op("and", address, _LINE - 1), 0), _BAD_ADDRESS, address)
+        refuse_if(r, r.differs(r.op("and", address, _LINE - 1), 0), _BAD_ADDRESS, address)
 
 
 def touch(r: Routine, address: Value, count: Value) -> None:
     """In a checked launch: check a copy's read of global memory. The routine has ``lane`` and ``line``."""
-    with r.when(_checked(r)):
-        space, flags = r.const("i32", int(Space.GLOBAL)), r.const("i32", PROXY)
-        given = (r["lane"], address, count, space, r.const("i32", int(Action.LOAD)), flags, r["line"], _NULL)
-        r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *given)
+    with r.when(is_checked(r)):
+        check_touch(r, r["lane"], address, count, Space.GLOBAL, Action.LOAD, PROXY)
 
 
 def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Value, step: Value) -> None:
@@ -273,17 +236,16 @@ def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Val
     r.call("tw_check_destination", "void", r["ctx"], r["block"], r["warp"], *given)
 
 
-def _part(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
-    given = (r.const("i32", int(space)), r["lane"], r["line"], r.const("i32", write))
-    found = r.call("tw_span", "ptr", *support_arguments(r), address, count, *given)
-    with r.when(r.compare("icmp eq", found, _NULL)):
-        r.give(r.const("i32", 1))
+def find_span(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
+    """Return the pointer to a stretch of memory; leave the routine after a fault."""
+    found = r.call("tw_span", "ptr", *r.pointers(), address, count, space, r["lane"], r["line"], write)
+    give_failed_if_null(r, found)
     return found
 
 
 def _count(r: Routine) -> Value:
     count = r.op("and", request(r, r["data"], REQUEST.SIZE), 0xFFFF_FFFF)
-    refuse_if(r, r.compare("icmp ne", r.op("and", count, _LINE - 1), 0), _BAD_SIZE, count)
+    refuse_if(r, r.differs(r.op("and", count, _LINE - 1), 0), _BAD_SIZE, count)
     return count
 
 
@@ -292,21 +254,21 @@ _ONE = {"data": "ptr", "lane": "i32", "line": "i32"}
 
 def _load() -> Routine:
     """Copy from global to shared memory, of one block or several; with ``spoil`` only overwrite the targets."""
-    r = Routine("tw_bulk_load", "i32", **_PARAMETERS, **_ONE, spoil="i32")
+    r = Routine("tw_bulk_load", "i32", **POINTERS, **_ONE, spoil="i32")
     count, source = _count(r), request(r, r["data"], REQUEST.GLOBAL)
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     _aligned(r, source, target)
-    given = _part(r, source, count, Space.GLOBAL, 0)
+    given = find_span(r, source, count, Space.GLOBAL, 0)
     touch(r, source, count)
-    spoils = r.compare("icmp ne", r["spoil"], 0)
+    spoils = r.differs(r["spoil"], 0)
     with each_block(r, r["data"]) as at:
-        place = _part(r, at(target), count, Space.SHARED, 1)
+        place = find_span(r, at(target), count, Space.SHARED, 1)
         with r.when(spoils):
             r.fill(place, 0xFF, count)
         with r.otherwise():
             r.copy(place, given, count)
             complete(r, at(barrier), count)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -315,55 +277,53 @@ def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
     count = _count(r)
     source, target = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.GLOBAL))
     _aligned(r, source, target)
-    given = _part(r, source, count, Space.SHARED, 0)
-    return count, target, given, _part(r, target, count, space, 1)
+    given = find_span(r, source, count, Space.SHARED, 0)
+    return count, target, given, find_span(r, target, count, space, 1)
 
 
 def _store() -> Routine:
     """Copy from shared to global memory, or reduce into it; ``step`` is of ``StoreStep``."""
-    r = Routine("tw_bulk_store", "i32", **_PARAMETERS, **_ONE, step="i32")
-    reduces = r.compare("icmp eq", request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
-    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
-        follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, _NULL, r["step"])
-        r.give(r.const("i32", 0))
+    r = Routine("tw_bulk_store", "i32", **POINTERS, **_ONE, step="i32")
+    reduces = r.equals(request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
+    with r.when(r.equals(r["step"], StoreStep.RELEASE)):
+        follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, NULL, r["step"])
+        r.give(0)
     count, target, given, place = _from_shared(r, Space.GLOBAL)
-    with r.when(r.compare("icmp eq", r["step"], int(StoreStep.CLAIM))):
+    with r.when(r.equals(r["step"], StoreStep.CLAIM)):
         follow(r, target, count, reduces, given, r["step"])
-        r.give(r.const("i32", 0))
+        r.give(0)
     _put(r, place, given, count, Verb.REDUCE)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _send() -> Routine:
     """Copy from the block's own shared memory to another block's, or reduce into it."""
-    r = Routine("tw_bulk_send", "i32", **_PARAMETERS, **_ONE)
+    r = Routine("tw_bulk_send", "i32", **POINTERS, **_ONE)
     count, _, given, place = _from_shared(r, Space.SHARED)
     _put(r, place, given, count, Verb.SEND_REDUCE)
     complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _remote() -> Routine:
     """Store a thread's values in shared memory of a block of the cluster, or reduce them into it."""
-    r = Routine("tw_remote", "i32", **_PARAMETERS, **_ONE)
+    r = Routine("tw_remote", "i32", **POINTERS, **_ONE)
     target = request(r, r["data"], REQUEST.GLOBAL)
     count = request(r, r["data"], REQUEST.SIZE)
-    given = (r.cast("trunc", count, "i32"), r.const("i32", int(Space.SHARED)), r["lane"], r["line"])
-    place = r.call("tw_resolve", "ptr", *support_arguments(r), target, *given, r.const("i32", 1))
-    with r.when(r.compare("icmp eq", place, _NULL)):
-        r.give(r.const("i32", 1))
+    place = resolve(r, target, r.narrow(count), Space.SHARED, r["lane"], 1)
+    give_failed_if_null(r, place)
     _put(r, place, r.at(r["data"], REQUEST.VALUES), count, Verb.CHANGE)
     complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) -> None:
     verb = request(r, r["data"], REQUEST.VERB)
-    with r.when(r.compare("icmp eq", verb, reduces)):
-        kind = r.cast("trunc", request(r, r["data"], REQUEST.REDUCTION), "i32")
+    with r.when(r.equals(verb, reduces)):
+        kind = r.narrow(request(r, r["data"], REQUEST.REDUCTION))
         r.call("tw_reduce", "void", kind, place, source, count)
     with r.otherwise():
         r.move(place, source, count)
@@ -371,6 +331,4 @@ def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) ->
 
 def complete(r: Routine, barrier: Value, count: Value) -> None:
     """Report bytes that a copy wrote to an mbarrier."""
-    _give_on_fault(
-        r, r.call("tw_complete", "i32", *support_arguments(r), barrier, count, r["lane"], r["line"])
-    )
+    r.give_unless_zero(r.call("tw_complete", "i32", *r.pointers(), barrier, count, r["lane"], r["line"]))

@@ -16,14 +16,15 @@ from tilewise.emulator.layout import (
     ClusterFault,
     FaultKind,
     Space,
-    Status,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.support.block_barrier import release_lanes
+from tilewise.emulator.support.cluster_parts import each_block, each_warp, find_block
+from tilewise.emulator.support.memory_access import record_fault
 
 __all__ = ["routines"]
 
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _WRONG = 2  # what arriving and waiting give after a fault
 
 
@@ -35,73 +36,51 @@ def _first(r: Routine) -> Value:
     return r.field(r["block"], BLOCK.FIRST, "ptr")
 
 
-def _count(r: Routine, mask: Value) -> Value:
-    return r.intrinsic("llvm.ctpop", mask)
-
-
-def _without(r: Routine, mask: Value, lanes: Value) -> Value:
-    return r.op("and", mask, r.op("xor", lanes, -1))
-
-
-def _change(r: Routine, pointer: Value, field: int, name: str, by: Value) -> None:
-    r.put(pointer, field, r.op(name, r.field(pointer, field, "i32"), by))
-
-
 def _refuse_if(r: Routine, lanes: Value, why: ClusterFault) -> None:
     """End with a fault of these lanes; does nothing if there are none."""
-    with r.when(r.compare("icmp ne", lanes, 0)):
-        r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-        lane = r.set("i32", f"call i32 @llvm.cttz.i32({lanes}, i1 true)")
-        kind, zero = r.const("i32", int(FaultKind.BAD_CLUSTER_BARRIER)), r.const("i32", 0)
-        given = (kind, r["line"], lane, r.const("i64", 0), r.const("i32", int(why)), zero, zero)
-        r.call("tw_fault_at", "void", *(r[name] for name in _PARAMETERS), *given, r.const("i64", 0))
-        r.give(r.const("i32", _WRONG))
+    with r.when(r.differs(lanes, 0)):
+        record_fault(r, FaultKind.BAD_CLUSTER_BARRIER, r.find_lowest(lanes, True), 0, why)
+        r.give(_WRONG)
 
 
 def _arrive() -> Routine:
     """Arrive at the cluster's barrier with some lanes: 0, or 2 if one has arrived already."""
-    r = Routine("tw_cluster_arrive", "i32", **_PARAMETERS, mask="i32", line="i32")
+    r = Routine("tw_cluster_arrive", "i32", **POINTERS, mask="i32", line="i32")
     warp, mask = r["warp"], r["mask"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
     _refuse_if(r, r.op("and", r.op("or", came, passed), mask), ClusterFault.TWICE)
     r.put(warp, WARP.CAME, r.op("or", came, mask))
-    _change(r, _first(r), BLOCK.ARRIVED, "add", _count(r, mask))
+    r.change(_first(r), BLOCK.ARRIVED, "add", r.count_bits(mask))
     r.call("tw_cluster_complete", "void", r["ctx"], _first(r))
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _wait() -> Routine:
     """Wait at the cluster's barrier with some lanes: 0: all may go on, 1: some must wait, 2: one has not arrived."""
-    r = Routine("tw_cluster_wait", "i32", **_PARAMETERS, mask="i32", line="i32")
+    r = Routine("tw_cluster_wait", "i32", **POINTERS, mask="i32", line="i32")
     warp, mask = r["warp"], r["mask"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
-    _refuse_if(r, _without(r, mask, r.op("or", came, passed)), ClusterFault.NOT_ARRIVED)
-    r.put(warp, WARP.PASSED, _without(r, passed, mask))
+    _refuse_if(r, r.without(mask, r.op("or", came, passed)), ClusterFault.NOT_ARRIVED)
+    r.put(warp, WARP.PASSED, r.without(passed, mask))
     held = r.op("and", came, mask)
-    with r.when(r.compare("icmp eq", held, 0)):
-        r.give(r.const("i32", 0))
-    _change(r, warp, WARP.HELD, "or", held)
-    _change(r, warp, WARP.BLOCKED, "or", held)
+    r.give_if(r.equals(held, 0), 0)
+    r.change(warp, WARP.HELD, "or", held)
+    r.change(warp, WARP.BLOCKED, "or", held)
     r.put(warp, WARP.HELD_LINE, r["line"])
-    r.give(r.const("i32", 1))
+    r.give(1)
     return r
 
 
 def _complete() -> Routine:
     """Begin the next phase if all threads that have not exited have arrived."""
     r = Routine("tw_cluster_complete", "void", ctx="ptr", first="ptr")
-    ctx, first = r["ctx"], r["first"]
+    first = r["first"]
     arrived, present = r.field(first, BLOCK.ARRIVED, "i32"), r.field(first, BLOCK.PRESENT, "i32")
-    some = r.compare("icmp ne", arrived, 0)
-    with r.when(r.both(some, r.compare("icmp uge", arrived, present))):
-        r.put(first, BLOCK.ARRIVED, r.const("i32", 0))
-        with r.count(r.field(ctx, LAUNCH.CLUSTER, "i64")) as rank:
-            stride = r.op("mul", r.field(ctx, LAUNCH.BLOCK_STRIDE, "i64"), rank)
-            warps = r.at(r.at(first, stride), BLOCK.WARPS)
-            with r.count(r.field(ctx, LAUNCH.WARPS, "i64")) as number:
-                offset = r.op("mul", r.field(ctx, LAUNCH.WARP_STRIDE, "i64"), number)
-                r.call("tw_cluster_release", "void", r.at(warps, offset))
+    with r.when(r.both(r.differs(arrived, 0), r.is_at_least(arrived, present))):
+        r.put(first, BLOCK.ARRIVED, 0)
+        with each_block(r, first) as (_, block), each_warp(r, block) as (_, warp):
+            r.call("tw_cluster_release", "void", warp)
     return r
 
 
@@ -110,14 +89,11 @@ def _release() -> Routine:
     r = Routine("tw_cluster_release", "void", warp="ptr")
     warp = r["warp"]
     came, held = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.HELD, "i32")
-    _change(r, warp, WARP.PASSED, "or", _without(r, came, held))
-    r.put(warp, WARP.CAME, r.const("i32", 0))
-    with r.when(r.compare("icmp ne", held, 0)):
-        r.put(warp, WARP.HELD, r.const("i32", 0))
-        r.put(warp, WARP.BLOCKED, _without(r, r.field(warp, WARP.BLOCKED, "i32"), held))
-        waiting = r.compare("icmp eq", r.field(warp, WARP.STATUS, "i32"), int(Status.WAITING))
-        with r.when(waiting):
-            r.put(warp, WARP.STATUS, r.const("i32", int(Status.READY)))
+    r.change(warp, WARP.PASSED, "or", r.without(came, held))
+    r.put(warp, WARP.CAME, 0)
+    with r.when(r.differs(held, 0)):
+        r.put(warp, WARP.HELD, 0)
+        release_lanes(r, warp, held)
     return r
 
 
@@ -125,11 +101,11 @@ def _leave() -> Routine:
     """Remove lanes that exit from the threads that the cluster's barrier expects."""
     r = Routine("tw_cluster_leave", "void", ctx="ptr", block="ptr", warp="ptr", lanes="i32")
     warp, lanes, first = r["warp"], r["lanes"], _first(r)
-    _change(r, first, BLOCK.PRESENT, "sub", _count(r, lanes))
-    with r.when(r.compare("icmp ne", r.field(first, BLOCK.ARRIVED, "i32"), 0)):
+    r.change(first, BLOCK.PRESENT, "sub", r.count_bits(lanes))
+    with r.when(r.differs(r.field(first, BLOCK.ARRIVED, "i32"), 0)):
         came = r.field(warp, WARP.CAME, "i32")
-        _change(r, first, BLOCK.ARRIVED, "sub", _count(r, r.op("and", came, lanes)))
-        r.put(warp, WARP.CAME, _without(r, came, lanes))
+        r.change(first, BLOCK.ARRIVED, "sub", r.count_bits(r.op("and", came, lanes)))
+        r.put(warp, WARP.CAME, r.without(came, lanes))
         r.call("tw_cluster_complete", "void", r["ctx"], first)
     return r
 
@@ -141,18 +117,17 @@ def _locate() -> Routine:
     """
     r = Routine("tw_cluster_place", "i32", ctx="ptr", block="ptr", address="i64", found="ptr")
     number = r.op("lshr", r["address"], RANK_SHIFT)
-    with r.when(r.compare("icmp eq", number, 0)):
+    with r.when(r.equals(number, 0)):
         r.put(r["found"], 0, r["block"])
-        r.give(r.const("i32", 0))
+        r.give(0)
     rank = r.op("sub", number, 1)
-    with r.unless(r.compare("icmp ult", rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))):
-        r.give(r.const("i32", int(FaultKind.NO_BLOCK)))
-    block = r.at(_first(r), r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
+    with r.when(r.is_at_least(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))):
+        r.give(FaultKind.NO_BLOCK)
+    block = find_block(r, _first(r), rank)
     done = r.wide(r.field(block, BLOCK.DONE, "i32"))
-    with r.when(r.compare("icmp uge", done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
-        r.give(r.const("i32", int(FaultKind.BLOCK_EXITED)))
+    r.give_if(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64")), FaultKind.BLOCK_EXITED)
     r.put(r["found"], 0, block)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -163,23 +138,20 @@ def _near() -> Routine:
     whole = "{ ptr, i64, i64 }"
     names = {"ctx": "ptr", "block": "ptr", "addresses": "ptr", "mask": "i32", "size": "i64", "space": "i32"}
     r = Routine("tw_near", whole, **names)
-    r.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    lane = r.op("and", r.set("i32", f"call i32 @llvm.cttz.i32({r['mask']}, i1 false)"), 31)
-    address = r.field(r.item(r["addresses"], lane, 8), 0, "i64")
-    generic = r.compare("icmp eq", r["space"], int(Space.GENERIC))
-    window = r.select(generic, r.const("i64", GENERIC_SHARED), r.const("i64", 0))
+    lane = r.op("and", r.find_lowest(r["mask"]), 31)
+    address = r.element(r["addresses"], lane, "i64")
+    generic = r.equals(r["space"], Space.GENERIC)
+    window = r.select(generic, r.const("i64", GENERIC_SHARED), 0)
     away = r.op("sub", address, window)
     none = Value(whole, "zeroinitializer")
-    own = r.compare("icmp eq", r["space"], int(Space.OWN))
-    named = r.op("or", generic, r.compare("icmp eq", r["space"], int(Space.SHARED)))
-    inside = r.compare("icmp ult", away, WINDOW)
-    plain = r.compare("icmp ult", away, 1 << RANK_SHIFT)
-    with r.unless(r.op("or", r.both(own, plain), r.both(named, inside))):
-        r.give(none)
-    found = Value("ptr", r.alloca("ptr"))
+    own = r.equals(r["space"], Space.OWN)
+    named = r.op("or", generic, r.equals(r["space"], Space.SHARED))
+    inside = r.is_below(away, WINDOW)
+    plain = r.is_below(away, 1 << RANK_SHIFT)
+    r.give_if(r.negation(r.op("or", r.both(own, plain), r.both(named, inside))), none)
+    found = r.reserve("ptr")
     wrong = r.call("tw_cluster_place", "i32", r["ctx"], r["block"], away, found)
-    with r.when(r.compare("icmp ne", wrong, 0)):
-        r.give(none)
+    r.give_if(r.differs(wrong, 0), none)
     base = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
     offset = r.op("and", away, (1 << RANK_SHIFT) - 1)
     room = r.op("add", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), 1)

@@ -16,9 +16,8 @@ def _await_launch() -> Routine:
     """Wait with some lanes for the end of the previous launch: 0 if it has ended, 1 if they must wait."""
     r = Routine("tw_await_launch", "i32", ctx="ptr", worker="ptr", block="ptr", warp="ptr", mask="i32")
     warp = r["warp"]
-    with r.when(r.compare("icmp eq", r.field(r["ctx"], LAUNCH.PREREQUISITES, "i64"), 0)):
-        r.give(r.const("i32", 0))
+    r.give_if(r.equals(r.field(r["ctx"], LAUNCH.PREREQUISITES, "i64"), 0), 0)
     for field in (WARP.DEPENDENT, WARP.BLOCKED):
-        r.put(warp, field, r.op("or", r.field(warp, field, "i32"), r["mask"]))
-    r.give(r.const("i32", 1))
+        r.change(warp, field, "or", r["mask"])
+    r.give(1)
     return r

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from tilewise.emulator.check_layout import Action
-from tilewise.emulator.layout import BLOCK, Space
-from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.support.bulk_requests import refuse_if
-from tilewise.emulator.support.flights import support_arguments
+from tilewise.emulator.layout import Space
+from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.support.bulk_requests import find_span, refuse_if
+from tilewise.emulator.support.checked import check_touch, is_checked
 
 __all__ = ["MOST_BYTES", "STEP", "routines"]
 
 STEP = 8  # what a size is a multiple of
 MOST_BYTES = 1 << 24
 _BAD_SIZE = 20  # in tensor_map_layout.WRONG
-_NULL = Value("ptr", "null")
 
 
 def routines() -> list[Routine]:
@@ -23,39 +21,22 @@ def routines() -> list[Routine]:
 
 def _fill() -> Routine:
     """Fill a stretch for each lane of ``mask``: 0, or 1 after a fault."""
-    pointers = {
-        "ctx": "ptr",
-        "worker": "ptr",
-        "block": "ptr",
-        "warp": "ptr",
-        "addresses": "ptr",
-        "sizes": "ptr",
-    }
-    r = Routine("tw_fill", "i32", **pointers, mask="i32", line="i32")
+    r = Routine("tw_fill", "i32", **POINTERS, addresses="ptr", sizes="ptr", mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
-        address, count = (r.field(r.item(r[name], lane, 8), 0, "i64") for name in ("addresses", "sizes"))
-        answer = r.call("tw_fill_one", "i32", *support_arguments(r), address, count, lane, r["line"])
-        with r.when(r.compare("icmp ne", answer, 0)):
-            r.give(answer)
-    r.give(r.const("i32", 0))
+        address, count = (r.element(r[name], lane, "i64") for name in ("addresses", "sizes"))
+        r.give_unless_zero(r.call("tw_fill_one", "i32", *r.pointers(), address, count, lane, r["line"]))
+    r.give(0)
     return r
 
 
 def _fill_one() -> Routine:
-    pointers = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
-    r = Routine("tw_fill_one", "i32", **pointers, address="i64", count="i64", lane="i32", line="i32")
-    odd = r.compare("icmp ne", r.op("and", r["count"], STEP - 1), 0)
-    wrong = r.op("or", odd, r.compare("icmp ugt", r["count"], MOST_BYTES))
+    r = Routine("tw_fill_one", "i32", **POINTERS, address="i64", count="i64", lane="i32", line="i32")
+    odd = r.differs(r.op("and", r["count"], STEP - 1), 0)
+    wrong = r.op("or", odd, r.is_above(r["count"], MOST_BYTES))
     refuse_if(r, wrong, _BAD_SIZE, r["count"])
-    shared = r.const("i32", int(Space.SHARED))
-    given = (r["address"], r["count"], shared, r["lane"], r["line"], r.const("i32", 1))
-    place = r.call("tw_span", "ptr", *support_arguments(r), *given)
-    with r.when(r.compare("icmp eq", place, _NULL)):
-        r.give(r.const("i32", 1))
-    with r.when(r.compare("icmp ne", r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)):  # a checked launch
-        store = (shared, r.const("i32", int(Action.STORE)), r.const("i32", 0), r["line"], _NULL)
-        touched = (r["lane"], r["address"], r["count"], *store)
-        r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *touched)
+    place = find_span(r, r["address"], r["count"], Space.SHARED, 1)
+    with r.when(is_checked(r)):
+        check_touch(r, r["lane"], r["address"], r["count"], Space.SHARED, Action.STORE)
     r.fill(place, 0, r["count"])
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r

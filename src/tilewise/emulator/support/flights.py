@@ -25,7 +25,10 @@ from tilewise.emulator.layout import (
     Status,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.support.cluster_parts import each_block, each_warp
+from tilewise.emulator.support.memory_access import give_failed_if_null, resolve
+from tilewise.emulator.support.seeds import advance_seed
 
 __all__ = ["CAPACITY", "queue_bytes", "routines"]
 
@@ -39,8 +42,6 @@ _PERFORMERS = {
     Flight.TENSOR: "tw_fly_bulk",
     Flight.REMOTE: "tw_fly_bulk",
 }
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
-_NULL = Value("ptr", "null")
 
 
 def queue_bytes(capacity: int) -> int:
@@ -48,68 +49,52 @@ def queue_bytes(capacity: int) -> int:
 
 
 def routines() -> list[Routine]:
-    return [
-        *(_flight(), _issue(), _drop(), _perform()),
-        *(
-            _commit(),
-            _await(),
-            _complete_one(),
-            _maybe_complete_random(),
-            _any_warp_free(),
-            _free_waiting(),
-            _complete_all(),
-        ),
-        *(_copy(), _spoil(), _arrive()),
-    ]
-
-
-def support_arguments(r: Routine) -> tuple[Value, Value, Value, Value]:
-    """Return the four pointers that nearly every routine takes first."""
-    return r["ctx"], r["worker"], r["block"], r["warp"]
+    waiting = [_commit(), _await(), _complete_one(), _maybe_complete_random(), _any_warp_free()]
+    waiting += [_free_waiting(), _complete_all()]
+    return [_flight(), _issue(), _drop(), _perform(), *waiting, _copy(), _spoil(), _arrive()]
 
 
 def _queue(r: Routine) -> Value:
     return r.field(r["block"], BLOCK.FLIGHTS, "ptr")
 
 
-def _is_null(r: Routine, pointer: Value) -> Value:
-    return r.compare("icmp eq", pointer, _NULL)
+def _perform_flight(r: Routine, flight: Value, mask: Value | int = -1) -> Value:
+    """Complete a flight for some of its lanes: 0, or anything else after a fault."""
+    return r.call("tw_perform", "i32", r["ctx"], r["worker"], flight, mask)
 
 
 def _order_is(r: Routine, order: int) -> Value:
-    return r.compare("icmp eq", r.field(r["ctx"], LAUNCH.ORDER, "i64"), order)
+    return r.equals(r.field(r["ctx"], LAUNCH.ORDER, "i64"), order)
 
 
 # -- issuing ------------------------------------------------------------------------------------------
 def _flight() -> Routine:
     """Append a flight to the queue and return it, its data to be filled in; null after a fault."""
-    r = Routine("tw_flight", "ptr", **_PARAMETERS, kind="i32", group="i32", mask="i32", line="i32")
+    r = Routine("tw_flight", "ptr", **POINTERS, kind="i32", group="i32", mask="i32", line="i32")
     queue = _queue(r)
     found = r.variable("ptr", r.field(queue, QUEUE.FREE, "ptr"))
-    with r.when(_is_null(r, found.get())):
+    with r.when(r.is_null(found.get())):
         made = r.field(queue, QUEUE.MADE, "i64")
-        with r.when(r.compare("icmp ult", made, r.field(queue, QUEUE.CAPACITY, "i64"))):
+        with r.when(r.is_below(made, r.field(queue, QUEUE.CAPACITY, "i64"))):
             r.put(queue, QUEUE.MADE, r.op("add", made, 1))
             slot = r.item(r.at(queue, QUEUE.SLOTS), made, FLIGHT.SIZE)
-            r.put(slot, FLIGHT.NEXT, _NULL)
+            r.put(slot, FLIGHT.NEXT, NULL)
             found.put(slot)
         with r.otherwise():
             oldest = r.field(queue, QUEUE.FIRST, "ptr")
-            failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], oldest, r.const("i32", -1))
-            with r.when(r.compare("icmp ne", failed, 0)):
-                r.give(_NULL)
+            r.give_if(r.differs(_perform_flight(r, oldest), 0), NULL)
             found.put(r.field(queue, QUEUE.FREE, "ptr"))
     slot = found.get()
     r.put(queue, QUEUE.FREE, r.field(slot, FLIGHT.NEXT, "ptr"))
     last = r.field(queue, QUEUE.LAST, "ptr")
     r.put(slot, FLIGHT.PREVIOUS, last)
-    r.put(slot, FLIGHT.NEXT, _NULL)
-    with r.when(_is_null(r, last)):
+    r.put(slot, FLIGHT.NEXT, NULL)
+    with r.when(r.is_null(last)):
         r.put(queue, QUEUE.FIRST, slot)
     with r.otherwise():
         r.put(last, FLIGHT.NEXT, slot)
     r.put(queue, QUEUE.LAST, slot)
-    r.put(queue, QUEUE.COUNT, r.op("add", r.field(queue, QUEUE.COUNT, "i64"), 1))
+    r.change(queue, QUEUE.COUNT, "add", 1, "i64")
     for offset, name in (
         (FLIGHT.KIND, "kind"),
         (FLIGHT.CLASS, "group"),
@@ -126,16 +111,15 @@ def _flight() -> Routine:
 
 def _counters(r: Routine, warp: Value, group: Value) -> Value:
     """Return the pointer to the counts, by lane, of groups of a class committed so far."""
-    bulk = r.compare("icmp eq", group, int(FlightClass.BULKS))
-    return r.at(warp, r.select(bulk, r.const("i64", WARP.BULKS), r.const("i64", WARP.COPIES)))
+    bulk = r.equals(group, FlightClass.BULKS)
+    return r.at(warp, r.select(bulk, r.const("i64", WARP.BULKS), WARP.COPIES))
 
 
 def _issue() -> Routine:
     """Issue a flight whose data is filled in; in eager order complete it at once."""
-    r = Routine("tw_fly", "i32", **_PARAMETERS, flight="ptr")
+    r = Routine("tw_fly", "i32", **POINTERS, flight="ptr")
     with r.when(_order_is(r, _EAGER)):
-        every = r.const("i32", -1)
-        r.give(r.call("tw_perform", "i32", r["ctx"], r["worker"], r["flight"], every))
+        r.give(_perform_flight(r, r["flight"]))
     r.give(r.call("tw_gust", "i32", r["ctx"], r["worker"], r["block"]))
     return r
 
@@ -147,17 +131,17 @@ def _drop() -> Routine:
     flight = r["flight"]
     queue = r.field(r.field(flight, FLIGHT.BLOCK, "ptr"), BLOCK.FLIGHTS, "ptr")
     before, after = r.field(flight, FLIGHT.PREVIOUS, "ptr"), r.field(flight, FLIGHT.NEXT, "ptr")
-    with r.when(_is_null(r, before)):
+    with r.when(r.is_null(before)):
         r.put(queue, QUEUE.FIRST, after)
     with r.otherwise():
         r.put(before, FLIGHT.NEXT, after)
-    with r.when(_is_null(r, after)):
+    with r.when(r.is_null(after)):
         r.put(queue, QUEUE.LAST, before)
     with r.otherwise():
         r.put(after, FLIGHT.PREVIOUS, before)
     r.put(flight, FLIGHT.NEXT, r.field(queue, QUEUE.FREE, "ptr"))
     r.put(queue, QUEUE.FREE, flight)
-    r.put(queue, QUEUE.COUNT, r.op("sub", r.field(queue, QUEUE.COUNT, "i64"), 1))
+    r.change(queue, QUEUE.COUNT, "sub", 1, "i64")
     return r
 
 
@@ -173,12 +157,11 @@ def _perform() -> Routine:
     kind = r.field(flight, FLIGHT.KIND, "i32")
     answer = r.variable("i32", 0)
     for number, performer in _PERFORMERS.items():
-        with r.when(r.compare("icmp eq", kind, int(number))):
+        with r.when(r.equals(kind, number)):
             answer.put(r.call(performer, "i32", r["ctx"], r["worker"], block, warp, flight, now))
-    with r.when(r.compare("icmp eq", rest, 0)):
+    with r.when(r.equals(rest, 0)):
         r.call("tw_flight_drop", "void", flight)
-    progress = r.field(block, BLOCK.PROGRESS, "i64")
-    r.put(block, BLOCK.PROGRESS, r.op("add", progress, 1))
+    r.change(block, BLOCK.PROGRESS, "add", 1, "i64")
     r.give(answer.get())
     return r
 
@@ -189,35 +172,31 @@ def _commit() -> Routine:
     r = Routine("tw_commit", "void", warp="ptr", mask="i32", group="i32")
     counters = _counters(r, r["warp"], r["group"])
     with r.each_lane(r["mask"]) as lane:
-        place = r.item(counters, lane, 4)
-        r.put(place, 0, r.op("add", r.field(place, 0, "i32"), 1))
+        r.change(r.item(counters, lane, 4), 0, "add", 1)
     return r
 
 
 def _await() -> Routine:
     """Complete all groups of some lanes but their last ``keep``; with -1, all."""
-    r = Routine("tw_await", "i32", **_PARAMETERS, mask="i32", group="i32", keep="i32")
+    r = Routine("tw_await", "i32", **POINTERS, mask="i32", group="i32", keep="i32")
     flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
     counters = _counters(r, r["warp"], r["group"])
     with r.loop() as loop:
         this = flight.get()
-        loop.leave(_is_null(r, this))
+        loop.leave(r.is_null(this))
         flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
-        mine = r.compare("icmp eq", r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
-        same = r.compare("icmp eq", r.field(this, FLIGHT.CLASS, "i32"), r["group"])
+        mine = r.equals(r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
+        same = r.equals(r.field(this, FLIGHT.CLASS, "i32"), r["group"])
         loop.again(r.negation(r.both(mine, same)))
         due = r.variable("i32", 0)
         with r.each_lane(r.op("and", r.field(this, FLIGHT.LANES, "i32"), r["mask"])) as lane:
-            own = r.field(r.item(r.at(this, FLIGHT.GROUPS), lane, 4), 0, "i32")
-            after = r.op("sub", r.field(r.item(counters, lane, 4), 0, "i32"), own)  # groups closed since
-            over = r.compare("icmp sgt", after, r["keep"])
-            with r.when(over):
-                due.put(r.op("or", due.get(), r.op("shl", r.const("i32", 1), lane)))
-        loop.again(r.compare("icmp eq", due.get(), 0))
-        failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], this, due.get())
-        with r.when(r.compare("icmp ne", failed, 0)):
-            r.give(failed)
-    r.give(r.const("i32", 0))
+            own = r.element(r.at(this, FLIGHT.GROUPS), lane, "i32")
+            after = r.op("sub", r.element(counters, lane, "i32"), own)  # groups closed since
+            with r.when(r.compare("icmp sgt", after, r["keep"])):
+                due.put(r.op("or", due.get(), r.op("shl", 1, lane)))
+        loop.again(r.equals(due.get(), 0))
+        r.give_unless_zero(_perform_flight(r, this, due.get()))
+    r.give(0)
     return r
 
 
@@ -228,77 +207,57 @@ def _complete_one() -> Routine:
     """
     r = Routine("tw_idle", "i32", ctx="ptr", worker="ptr", block="ptr")
     queue = _queue(r)
-    with r.when(_is_null(r, queue)):
-        r.give(r.const("i32", 0))
+    r.give_if(r.is_null(queue), 0)
     first = r.field(queue, QUEUE.FIRST, "ptr")
-    with r.when(_is_null(r, first)):
-        r.give(r.const("i32", 0))
+    r.give_if(r.is_null(first), 0)
     chosen, flight = r.variable("ptr", first), r.variable("ptr", first)
     with r.loop() as loop:
         this = flight.get()
-        loop.leave(_is_null(r, this))
-        on_mbarrier = r.compare("icmp eq", r.field(this, FLIGHT.CLASS, "i32"), int(FlightClass.MBARRIER))
+        loop.leave(r.is_null(this))
+        on_mbarrier = r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER)
         with r.when(on_mbarrier):
             chosen.put(this)
         loop.leave(on_mbarrier)
         flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
-    failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], chosen.get(), r.const("i32", -1))
-    ok = r.compare("icmp eq", failed, 0)
-    r.give(r.select(ok, r.const("i32", 1), r.const("i32", 2)))
+    r.give(r.select(r.equals(_perform_flight(r, chosen.get()), 0), 1, 2))
     return r
 
 
 def _maybe_complete_random() -> Routine:
     """In seeded order: complete a random flight with a probability of a quarter."""
     r = Routine("tw_gust", "i32", ctx="ptr", worker="ptr", block="ptr")
-    none = r.const("i32", 0)
-    with r.unless(_order_is(r, _SEEDED)):
-        r.give(none)
+    r.give_if(r.negation(_order_is(r, _SEEDED)), 0)
     queue = _queue(r)
-    with r.when(_is_null(r, queue)):
-        r.give(none)
+    r.give_if(r.is_null(queue), 0)
     count = r.field(queue, QUEUE.COUNT, "i64")
-    with r.when(r.compare("icmp eq", count, 0)):
-        r.give(none)
-    seed = r.field(r["worker"], 16, "i64")
-    seed = r.op("add", r.op("mul", seed, 6364136223846793005), 1442695040888963407)
-    r.put(r["worker"], 16, seed)
-    with r.unless(r.compare("icmp eq", r.op("and", r.op("lshr", seed, 59), 3), 0)):
-        r.give(none)
+    r.give_if(r.equals(count, 0), 0)
+    seed = advance_seed(r)
+    r.give_if(r.differs(r.op("and", r.op("lshr", seed, 59), 3), 0), 0)
     flight = r.variable("ptr", r.field(queue, QUEUE.FIRST, "ptr"))
     with r.count(r.op("urem", r.op("lshr", seed, 33), count)):
         flight.put(r.field(flight.get(), FLIGHT.NEXT, "ptr"))
-    r.give(r.call("tw_perform", "i32", r["ctx"], r["worker"], flight.get(), r.const("i32", -1)))
+    r.give(_perform_flight(r, flight.get()))
     return r
 
 
 def _any_warp_free() -> Routine:
     """Whether some warp of a cluster may go on: it waits at no mbarrier, or at one whose phase is complete."""
     r = Routine("tw_any_free", "i1", ctx="ptr", block="ptr")
-    first = r.field(r["block"], BLOCK.FIRST, "ptr")
-    yes, found = Value("i1", "true"), Value("ptr", r.alloca("ptr"))
-    with r.count(r.field(r["ctx"], LAUNCH.CLUSTER, "i64")) as rank:
-        block = r.at(first, r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank))
-        with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as number:
-            offset = r.op("mul", r.field(r["ctx"], LAUNCH.WARP_STRIDE, "i64"), number)
-            warp = r.at(r.at(block, BLOCK.WARPS), offset)
-            ready = r.compare("icmp eq", r.field(warp, WARP.STATUS, "i32"), int(Status.READY))
-            with r.when(ready):
-                with r.when(r.compare("icmp eq", r.field(warp, WARP.AWAITING, "i32"), 0)):
-                    r.give(yes)
-                address = r.wide(r.field(warp, WARP.AWAITED, "i32"))
-                with r.when(
-                    r.compare(
-                        "icmp ne", r.call("tw_cluster_place", "i32", r["ctx"], block, address, found), 0
-                    )
-                ):
-                    r.give(yes)
-                shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
-                state = r.field(r.at(shared, r.op("and", address, (1 << RANK_SHIFT) - 1)), 0, "i64")
-                phase = r.cast("trunc", r.op("and", r.op("lshr", state, PHASE), 1), "i32")
-                with r.unless(r.compare("icmp eq", phase, r.field(warp, WARP.AWAITED_PHASE, "i32"))):
-                    r.give(yes)
-    r.give(Value("i1", "false"))
+    found = r.reserve("ptr")
+    with (
+        each_block(r, r.field(r["block"], BLOCK.FIRST, "ptr")) as (_, block),
+        each_warp(r, block) as (_, warp),
+        r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.READY)),
+    ):
+        r.give_if(r.equals(r.field(warp, WARP.AWAITING, "i32"), 0), 1)
+        address = r.wide(r.field(warp, WARP.AWAITED, "i32"))
+        wrong = r.call("tw_cluster_place", "i32", r["ctx"], block, address, found)
+        r.give_if(r.differs(wrong, 0), 1)
+        shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
+        state = r.field(r.at(shared, r.op("and", address, (1 << RANK_SHIFT) - 1)), 0, "i64")
+        phase = r.narrow(r.op("and", r.op("lshr", state, PHASE), 1))
+        r.give_if(r.differs(phase, r.field(warp, WARP.AWAITED_PHASE, "i32")), 1)
+    r.give(0)
     return r
 
 
@@ -306,28 +265,24 @@ def _free_waiting() -> Routine:
     """In late order, while all warps of a cluster wait at mbarriers: complete flights that mbarriers wait for,
     until a warp may go on.
 
-        NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
+    NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
     """
     r = Routine("tw_free_waiting", "i32", ctx="ptr", worker="ptr", block="ptr")
-    none, queue = r.const("i32", 0), _queue(r)
-    with r.when(r.op("or", _is_null(r, queue), r.negation(_order_is(r, _LATE)))):
-        r.give(none)
+    queue = _queue(r)
+    r.give_if(r.op("or", r.is_null(queue), r.negation(_order_is(r, _LATE))), 0)
     with r.loop() as loop:
         flight = r.field(queue, QUEUE.FIRST, "ptr")
-        loop.leave(_is_null(r, flight))
+        loop.leave(r.is_null(flight))
         loop.leave(r.call("tw_any_free", "i1", r["ctx"], r["block"]))
         chosen = r.variable("ptr", flight)
         with r.loop() as search:
             this = chosen.get()
-            search.leave(_is_null(r, this))
-            search.leave(r.compare("icmp eq", r.field(this, FLIGHT.CLASS, "i32"), int(FlightClass.MBARRIER)))
+            search.leave(r.is_null(this))
+            search.leave(r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER))
             chosen.put(r.field(this, FLIGHT.NEXT, "ptr"))
-        loop.leave(_is_null(r, chosen.get()))
-        every = r.const("i32", -1)
-        failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], chosen.get(), every)
-        with r.when(r.compare("icmp ne", failed, 0)):
-            r.give(failed)
-    r.give(none)
+        loop.leave(r.is_null(chosen.get()))
+        r.give_unless_zero(_perform_flight(r, chosen.get()))
+    r.give(0)
     return r
 
 
@@ -336,10 +291,9 @@ def _complete_all() -> Routine:
     r = Routine("tw_land", "i32", ctx="ptr", worker="ptr", block="ptr")
     with r.loop() as loop:
         left = r.call("tw_idle", "i32", r["ctx"], r["worker"], r["block"])
-        loop.leave(r.compare("icmp eq", left, 0))
-        with r.when(r.compare("icmp eq", left, 2)):
-            r.give(left)
-    r.give(r.const("i32", 0))
+        loop.leave(r.equals(left, 0))
+        r.give_if(r.equals(left, 2), left)
+    r.give(0)
     return r
 
 
@@ -349,21 +303,11 @@ COPY_SOURCES, COPY_PLACES, COPY_READS, COPY_SIZE = 0, 256, 512, 640
 
 def _copy() -> Routine:
     """Perform a ``cp.async``: copy a few bytes of each lane from global to shared memory."""
-    r = Routine("tw_fly_copy", "i32", **_PARAMETERS, flight="ptr", mask="i32")
+    r = Routine("tw_fly_copy", "i32", **POINTERS, flight="ptr", mask="i32")
     data = r.at(r["flight"], FLIGHT.DATA)
-    r.give(
-        r.call(
-            "tw_copy",
-            "i32",
-            *support_arguments(r),
-            r.at(data, COPY_SOURCES),
-            r.at(data, COPY_PLACES),
-            r["mask"],
-            r.field(data, COPY_SIZE, "i32"),
-            r.at(data, COPY_READS),
-            r.field(r["flight"], FLIGHT.LINE, "i32"),
-        )
-    )
+    sources, places, reads = (r.at(data, offset) for offset in (COPY_SOURCES, COPY_PLACES, COPY_READS))
+    size, line = r.field(data, COPY_SIZE, "i32"), r.field(r["flight"], FLIGHT.LINE, "i32")
+    r.give(r.call("tw_copy", "i32", *r.pointers(), sources, places, r["mask"], size, reads, line))
     return r
 
 
@@ -372,40 +316,34 @@ def _spoil() -> Routine:
 
     The hardware may write there at any time from now on, so nothing may count on what was there before.
     """
-    names = {"places": "ptr", "mask": "i32", "size": "i32", "line": "i32"}
-    r = Routine("tw_spoil", "i32", **_PARAMETERS, **names)
+    r = Routine("tw_spoil", "i32", **POINTERS, places="ptr", mask="i32", size="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["places"], lane, 8), 0, "i64")
-        given = (r["size"], r.const("i32", int(Space.OWN)), lane, r["line"], r.const("i32", 1))
-        place = r.call("tw_resolve", "ptr", *support_arguments(r), address, *given)
-        with r.when(_is_null(r, place)):
-            r.give(r.const("i32", 1))
+        place = resolve(r, r.element(r["places"], lane, "i64"), r["size"], Space.OWN, lane, 1)
+        give_failed_if_null(r, place)
         r.fill(place, 0xFF, r.wide(r["size"]))
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _arrive() -> Routine:
     """Perform ``cp.async.mbarrier.arrive``: complete the lanes' earlier copies, then arrive."""
-    r = Routine("tw_fly_arrive", "i32", **_PARAMETERS, flight="ptr", mask="i32")
+    r = Routine("tw_fly_arrive", "i32", **POINTERS, flight="ptr", mask="i32")
     flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
     with r.loop() as loop:
         this = flight.get()
-        loop.leave(r.compare("icmp eq", this, r["flight"]))
+        loop.leave(r.equals(this, r["flight"]))
         flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
-        mine = r.compare("icmp eq", r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
-        copies = r.compare("icmp eq", r.field(this, FLIGHT.KIND, "i32"), int(Flight.COPY))
+        mine = r.equals(r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
+        copies = r.equals(r.field(this, FLIGHT.KIND, "i32"), Flight.COPY)
         lanes = r.op("and", r.field(this, FLIGHT.LANES, "i32"), r["mask"])
-        due = r.both(mine, copies, r.compare("icmp ne", lanes, 0))
+        due = r.both(mine, copies, r.differs(lanes, 0))
         loop.again(r.negation(due))
-        failed = r.call("tw_perform", "i32", r["ctx"], r["worker"], this, r["mask"])
-        with r.when(r.compare("icmp ne", failed, 0)):
-            r.give(failed)
+        r.give_unless_zero(_perform_flight(r, this, r["mask"]))
     data = r.at(r["flight"], FLIGHT.DATA)
     line = r.field(r["flight"], FLIGHT.LINE, "i32")
     # NOTE: it is not the warp that arrives now. What it waits for itself it waits for still.
     awaiting = r.field(r["warp"], WARP.AWAITING, "i32")
-    failed = r.call("tw_arrive", "i32", *support_arguments(r), data, r["mask"], line)
+    failed = r.call("tw_arrive", "i32", *r.pointers(), data, r["mask"], line)
     r.put(r["warp"], WARP.AWAITING, awaiting)
     r.give(failed)
     return r

@@ -7,20 +7,18 @@ a GPU gives out ends. The last two find zeros: what a GPU has there is not known
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import LANE_BITS, FindingKind
-from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, FaultKind, Space
-from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import MutableValue, Routine
+from tilewise.emulator.check_layout import FindingKind
+from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, FaultKind, Space
+from tilewise.emulator.llvm.routine import NULL, POINTERS, MutableValue, Routine
+from tilewise.emulator.support.checked import accessor, is_checked, record_finding
+from tilewise.emulator.support.cluster_parts import find_block
+from tilewise.emulator.support.memory_access import ACCESS
 
 __all__ = ["ZERO_BYTES", "routines"]
 
 ZERO_BYTES = 64  # that a read may find
 _GIVEN_OUT = 512  # bytes of which memory that a GPU gives out is a multiple
 _MULTIPROCESSOR = 228 << 10  # bytes of shared memory of a multiprocessor
-_NULL = Value("ptr", "null")
-_PARAMETERS = ("ctx", "worker", "block", "warp")
-_ACCESS = {"address": "i64", "size": "i32", "space": "i32", "write": "i32", "extent": "i64"}
-_FAULT = {"kind": "i32", "line": "i32", "lane": "i32", **_ACCESS}
 
 
 def routines() -> list[Routine]:
@@ -29,22 +27,24 @@ def routines() -> list[Routine]:
 
 def _pass_or_fault() -> Routine:
     """Return the memory that a lenient launch gives an access out of bounds; else record a fault and return null."""
-    r = Routine("tw_pass_or_fault", "ptr", **dict.fromkeys(_PARAMETERS, "ptr"), **_FAULT)
-    place = r.variable("ptr", _NULL)
-    with r.unless(r.compare("icmp eq", r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
-        exited = r.compare("icmp eq", r["kind"], int(FaultKind.BLOCK_EXITED))
+    r = Routine("tw_pass_or_fault", "ptr", **POINTERS, kind="i32", line="i32", lane="i32", **ACCESS)
+    place = r.variable("ptr", NULL)
+    with r.when(r.differs(r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
+        exited = r.equals(r["kind"], FaultKind.BLOCK_EXITED)
         with r.when(exited):
             _find_exited(r, place)
-        outside = r.compare("icmp eq", r["kind"], int(FaultKind.OUT_OF_BOUNDS))
-        short = r.compare("icmp ule", r["size"], ZERO_BYTES)
-        with r.when(r.both(outside, short, r.compare("icmp eq", r["write"], 0))):
+        outside = r.equals(r["kind"], FaultKind.OUT_OF_BOUNDS)
+        short = r.is_at_most(r["size"], ZERO_BYTES)
+        with r.when(r.both(outside, short, r.equals(r["write"], 0))):
             _find_zeros(r, place)
-        with r.unless(r.compare("icmp eq", place.get(), _NULL)):
-            with r.unless(r.compare("icmp eq", r.field(r["block"], BLOCK.CELLS, "ptr"), _NULL)):
-                _record_finding(r, exited)
+        with r.unless(r.is_null(place.get())):
+            with r.when(is_checked(r)):
+                kind = r.select(exited, FindingKind.BLOCK_EXITED, FindingKind.OUT_OF_BOUNDS)
+                found = (r["line"], 0, r["address"], 0, r["size"], r["write"], r["space"])
+                record_finding(r, kind, accessor(r, r["lane"]), *found)
             r.give(place.get())
-    r.call("tw_fault_at", "void", *(r[name] for name in (*_PARAMETERS, *_FAULT)))
-    r.give(_NULL)
+    r.call("tw_fault_at", "void", *r.parameters.values())
+    r.give(NULL)
     return r
 
 
@@ -53,24 +53,19 @@ def _find_exited(r: Routine, place: MutableValue) -> None:
     rank = r.op("sub", r.op("lshr", r["address"], RANK_SHIFT), 1)
     offset = r.op("and", r["address"], (1 << RANK_SHIFT) - 1)
     size, count = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), r.wide(r["size"])
-    with r.when(r.compare("icmp ule", r.op("add", offset, count), size)):
-        stride = r.op("mul", r.field(r["ctx"], LAUNCH.BLOCK_STRIDE, "i64"), rank)
-        owner = r.at(r.field(r["block"], BLOCK.FIRST, "ptr"), stride)
+    with r.when(r.is_at_most(r.op("add", offset, count), size)):
+        owner = find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), rank)
         place.put(r.at(r.field(owner, BLOCK.SHARED, "ptr"), offset))
 
 
 def _find_zeros(r: Routine, place: MutableValue) -> None:
     """Set ``place`` to zeros for a read in the window of shared memory, or just behind an array."""
     zeros, count = r.field(r["ctx"], LAUNCH.ZEROS, "ptr"), r.wide(r["size"])
-    shared = r.op(
-        "or",
-        r.compare("icmp eq", r["space"], int(Space.SHARED)),
-        r.compare("icmp eq", r["space"], int(Space.OWN)),
-    )
+    shared = r.op("or", r.equals(r["space"], Space.SHARED), r.equals(r["space"], Space.OWN))
     end = r.op("add", r.op("and", r["address"], (1 << RANK_SHIFT) - 1), count)
-    with r.when(r.both(shared, r.compare("icmp ule", end, _MULTIPROCESSOR))):
+    with r.when(r.both(shared, r.is_at_most(end, _MULTIPROCESSOR))):
         place.put(zeros)
-    with r.when(r.compare("icmp eq", r["space"], int(Space.GLOBAL))):
+    with r.when(r.equals(r["space"], Space.GLOBAL)):
         ranges = r.field(r["ctx"], LAUNCH.RANGES, "ptr")
         with r.count(r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64")) as i:
             item = r.item(ranges, i, 16)
@@ -78,18 +73,6 @@ def _find_zeros(r: Routine, place: MutableValue) -> None:
             size = r.op("sub", last, first)
             given = r.op("and", r.op("add", size, _GIVEN_OUT - 1), -_GIVEN_OUT)
             away = r.op("sub", r["address"], first)
-            fits = r.compare("icmp ule", r.op("add", away, count), given)
-            inside = r.compare("icmp ult", away, given)
-            with r.when(r.both(fits, inside)):
+            fits = r.is_at_most(r.op("add", away, count), given)
+            with r.when(r.both(fits, r.is_below(away, given))):
                 place.put(zeros)
-
-
-def _record_finding(r: Routine, exited: Value) -> None:
-    """Record a tolerated fault as a finding of the checked launch."""
-    serial = r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
-    who, zero = r.op("or", r.op("shl", serial, LANE_BITS), r["lane"]), r.const("i32", 0)
-    kind = r.select(
-        exited, r.const("i32", int(FindingKind.BLOCK_EXITED)), r.const("i32", int(FindingKind.OUT_OF_BOUNDS))
-    )
-    found = (kind, r["space"], r["line"], zero, r["address"], who, zero, r["size"], r["write"])
-    r.call("tw_check_finding", "void", r["ctx"], *found)

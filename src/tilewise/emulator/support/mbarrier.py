@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 
 from tilewise.emulator.layout import BLOCK, WARP, FaultKind, Mbarrier, MbarrierFault, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import MutableValue, Routine
-from tilewise.emulator.support.flights import support_arguments
+from tilewise.emulator.llvm.routine import POINTERS, MutableValue, Routine
+from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
 
 __all__ = ["COUNT_BITS", "describe", "routines"]
 
@@ -22,7 +22,6 @@ COUNT_BITS = 20
 _MOST = (1 << COUNT_BITS) - 1
 _MOST_V1 = (1 << 9) - 1  # arrivals
 _EXPECTED, _BYTES, _PHASE, _LAYOUT = 20, 40, 61, 62
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _ARRIVING = (Mbarrier.ARRIVE, Mbarrier.DROP, Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE)
 
 
@@ -60,19 +59,19 @@ class _State:
 
     @property
     def valid(self) -> Value:
-        return self.r.compare("icmp ult", self.r.op("sub", self.layout, 1), 2)
+        return self.r.is_below(self.r.op("sub", self.layout, 1), 2)
 
     @property
     def most(self) -> Value:
         """The most arrivals that may be pending."""
-        first = self.r.compare("icmp eq", self.layout, 1)
-        return self.r.select(first, self.r.const("i64", _MOST), self.r.const("i64", _MOST_V1))
+        first = self.r.equals(self.layout, 1)
+        return self.r.select(first, self.r.const("i64", _MOST), _MOST_V1)
 
     def settle(self) -> None:
         """Begin the next phase if no arrivals and no bytes are pending; write the state to memory."""
         r = self.r
-        no_arrivals = r.compare("icmp eq", self.pending.get(), 0)
-        no_bytes = r.compare("icmp eq", self.bytes.get(), 0)
+        no_arrivals = r.equals(self.pending.get(), 0)
+        no_bytes = r.equals(self.bytes.get(), 0)
         with r.when(r.both(no_arrivals, no_bytes)):
             self.phase.put(r.op("xor", self.phase.get(), 1))
             self.pending.put(self.expected.get())
@@ -92,153 +91,134 @@ def _change() -> Routine:
     names = {"place": "ptr", "operation": "i32", "value": "i64", "bytes": "i64", "result": "ptr"}
     r = Routine("tw_mbarrier_change", "i32", **names)
     place, value = r["place"], r["value"]
-    zero = r.const("i32", 0)
     for operation, layout, most in ((Mbarrier.INIT, 1, _MOST), (Mbarrier.INIT_V1, 2, _MOST_V1)):
         with _is_operation(r, operation):
-            _refuse_unless(r, r.compare("icmp ult", r.op("sub", value, 1), most), MbarrierFault.COUNT)
+            _refuse_unless(r, r.is_below(r.op("sub", value, 1), most), MbarrierFault.COUNT)
             twice = r.op("or", value, r.op("shl", value, _EXPECTED))
             r.put(place, 0, r.op("or", twice, r.op("shl", r.const("i64", layout), _LAYOUT)))
-            r.give(zero)
+            r.give(0)
     state = _State(r, place)
     _refuse_unless(r, state.valid, MbarrierFault.NOT_INITIALISED)
     with _is_operation(r, Mbarrier.INVALIDATE):
         r.put(place, 0, r.const("i64", -1))
-        r.give(zero)
+        r.give(0)
     with _is_operation(r, Mbarrier.IS_LAYOUT):
-        r.put(r["result"], 0, r.cast("zext", r.compare("icmp eq", state.layout, value), "i64"))
-        r.give(zero)
+        r.put(r["result"], 0, r.wide(r.equals(state.layout, value)))
+        r.give(0)
     with _is_operation(r, Mbarrier.TEST_STATE):
-        then = r.op("and", r.op("lshr", value, _PHASE), 1)
-        over = r.compare("icmp ne", then, state.phase.get())
-        r.put(r["result"], 0, r.cast("zext", over, "i64"))
-        r.give(zero)
+        over = r.differs(r.op("and", r.op("lshr", value, _PHASE), 1), state.phase.get())
+        r.put(r["result"], 0, r.wide(over))
+        r.give(0)
     with _is_operation(r, Mbarrier.TEST_PARITY):
-        over = r.compare("icmp ne", r.op("and", value, 1), state.phase.get())
-        r.put(r["result"], 0, r.cast("zext", over, "i64"))
-        r.give(zero)
+        over = r.differs(r.op("and", value, 1), state.phase.get())
+        r.put(r["result"], 0, r.wide(over))
+        r.give(0)
     r.put(r["result"], 0, state.whole)
     with _is_operation(r, Mbarrier.INCREMENT):
         more = r.op("add", state.pending.get(), 1)
-        _refuse_unless(r, r.compare("icmp ule", more, state.most), MbarrierFault.COUNT)
+        _refuse_unless(r, r.is_at_most(more, state.most), MbarrierFault.COUNT)
         state.pending.put(more)
         state.write()
-        r.give(zero)
+        r.give(0)
     wanted = r.variable("i64", r["bytes"])
     with _is_operation(r, Mbarrier.COMPLETE):
-        wanted.put(r.op("sub", r.const("i64", 0), r["bytes"]))
+        wanted.put(r.op("sub", 0, r["bytes"]))
     _expect(r, state, wanted)
-    arrives = r.op(
-        "and", r.op("lshr", r.const("i32", sum(1 << item for item in _ARRIVING)), r["operation"]), 1
-    )
-    with r.when(r.compare("icmp ne", arrives, 0)):
+    arrives = r.op("and", r.op("lshr", sum(1 << item for item in _ARRIVING), r["operation"]), 1)
+    with r.when(r.differs(arrives, 0)):
         _arrive_count(r, state, value)
     state.settle()
-    r.give(zero)
+    r.give(0)
     return r
 
 
 def _is_operation(r: Routine, operation: Mbarrier) -> AbstractContextManager[None]:
-    return r.when(r.compare("icmp eq", r["operation"], int(operation)))
+    return r.when(r.equals(r["operation"], operation))
 
 
 def _refuse_unless(r: Routine, holds: Value, why: MbarrierFault) -> None:
-    with r.unless(holds):
-        r.give(r.const("i32", int(why)))
+    r.give_if(r.negation(holds), int(why))
 
 
 def _expect(r: Routine, state: _State, wanted: MutableValue) -> None:
     """Add to the bytes that the phase waits for."""
     total = r.op("add", state.bytes.get(), wanted.get())
-    inside = r.compare("icmp ule", r.op("add", total, _MOST), 2 * _MOST)
+    inside = r.is_at_most(r.op("add", total, _MOST), 2 * _MOST)
     _refuse_unless(r, inside, MbarrierFault.BYTES)
     state.bytes.put(total)
 
 
 def _arrive_count(r: Routine, state: _State, count: Value) -> None:
     """Subtract arrivals from those pending."""
-    _refuse_unless(r, r.compare("icmp ule", count, state.pending.get()), MbarrierFault.TOO_MANY)
-    _refuse_unless(r, r.compare("icmp ne", count, 0), MbarrierFault.COUNT)
+    _refuse_unless(r, r.is_at_most(count, state.pending.get()), MbarrierFault.TOO_MANY)
+    _refuse_unless(r, r.differs(count, 0), MbarrierFault.COUNT)
     state.pending.put(r.op("sub", state.pending.get(), count))
     for operation in (Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE):
         with _is_operation(r, operation):
-            left = r.compare("icmp ne", state.pending.get(), 0)
-            _refuse_unless(r, left, MbarrierFault.COMPLETES)
+            _refuse_unless(r, r.differs(state.pending.get(), 0), MbarrierFault.COMPLETES)
     for operation in (Mbarrier.DROP, Mbarrier.DROP_INCOMPLETE):
         with _is_operation(r, operation):
-            least = r.intrinsic("llvm.usub.sat", state.expected.get(), count)
-            state.expected.put(least)
+            state.expected.put(r.intrinsic("llvm.usub.sat", state.expected.get(), count))
 
 
 def _each_lane() -> Routine:
     """Perform an operation for each lane of a warp, one after the other: 0, or 1 after a fault."""
     names = {"places": "ptr", "values": "ptr", "bytes": "ptr", "results": "ptr"}
     kinds = {"operation": "i32", "space": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_mbarrier", "i32", **_PARAMETERS, **names, **kinds)
+    r = Routine("tw_mbarrier", "i32", **POINTERS, **names, **kinds)
     missed = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
-        address = r.field(r.item(r["places"], lane, 8), 0, "i64")
-        given = (r.const("i32", 8), r["space"], lane, r["line"], r.const("i32", 1))
-        place = r.call("tw_resolve", "ptr", *support_arguments(r), address, *given)
-        with r.when(r.compare("icmp eq", place, Value("ptr", "null"))):
-            r.give(r.const("i32", 1))
-        value = r.field(r.item(r["values"], lane, 8), 0, "i64")
-        count = r.field(r.item(r["bytes"], lane, 8), 0, "i64")
+        address = r.element(r["places"], lane, "i64")
+        place = resolve(r, address, 8, r["space"], lane, 1)
+        give_failed_if_null(r, place)
+        value, count = (r.element(r[name], lane, "i64") for name in ("values", "bytes"))
         result = r.item(r["results"], lane, 8)
         wrong = r.call("tw_mbarrier_change", "i32", place, r["operation"], value, count, result)
-        with r.when(r.compare("icmp ne", wrong, 0)):
-            _fault(r, lane, address, wrong)
-        tests = r.compare("icmp ule", r.op("sub", r["operation"], int(Mbarrier.TEST_STATE)), 1)
-        with r.when(r.both(tests, r.compare("icmp eq", r.field(result, 0, "i64"), 0))):
-            missed.put(r.op("or", missed.get(), r.op("shl", r.const("i32", 1), lane)))
+        _fault_if_wrong(r, wrong, lane, address)
+        tests = r.is_at_most(r.op("sub", r["operation"], Mbarrier.TEST_STATE), 1)
+        with r.when(r.both(tests, r.equals(r.field(result, 0, "i64"), 0))):
+            missed.put(r.op("or", missed.get(), r.op("shl", 1, lane)))
             _note(r, place, address)
     r.put(r["warp"], WARP.AWAITING, missed.get())
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _note(r: Routine, place: Value, address: Value) -> None:
     """Record the mbarrier whose phase the warp found incomplete, for the message of a deadlock."""
     phase = r.op("and", r.op("lshr", r.field(place, 0, "i64"), _PHASE), 1)
-    r.put(r["warp"], WARP.AWAITED, r.cast("trunc", address, "i32"))
+    r.put(r["warp"], WARP.AWAITED, r.narrow(address))
     r.put(r["warp"], WARP.AWAITED_LINE, r["line"])
-    r.put(r["warp"], WARP.AWAITED_PHASE, r.cast("trunc", phase, "i32"))
+    r.put(r["warp"], WARP.AWAITED_PHASE, r.narrow(phase))
 
 
-def _fault(r: Routine, lane: Value, address: Value, wrong: Value) -> None:
-    kind, space = r.const("i32", int(FaultKind.BAD_MBARRIER)), r.const("i32", int(Space.SHARED))
-    zero, none = r.const("i32", 0), r.const("i64", 0)
-    given = (kind, r["line"], lane, address, wrong, space, zero, none)
-    r.call("tw_fault_at", "void", *support_arguments(r), *given)
-    r.give(r.const("i32", 1))
+def _fault_if_wrong(r: Routine, wrong: Value, lane: Value, address: Value) -> None:
+    """Leave with a fault if an operation gave one."""
+    with r.when(r.differs(wrong, 0)):
+        record_fault(r, FaultKind.BAD_MBARRIER, lane, address, wrong, Space.SHARED)
+        r.give(1)
 
 
 def _arrive() -> Routine:
     """Arrive once for each lane, at the lane's own mbarrier."""
-    r = Routine("tw_arrive", "i32", **_PARAMETERS, places="ptr", mask="i32", line="i32")
-    ones, none = r.alloca("[32 x i64]", 64), r.alloca("[32 x i64]", 64)
-    results = Value("ptr", r.alloca("[32 x i64]", 64))
+    r = Routine("tw_arrive", "i32", **POINTERS, places="ptr", mask="i32", line="i32")
+    ones, none, results = (r.reserve("[32 x i64]", 64) for _ in range(3))
     with r.count(32) as lane:
-        r.put(r.item(Value("ptr", ones), lane, 8), 0, r.const("i64", 1))
-    r.fill(Value("ptr", none), 0, 256)
-    kind, space = r.const("i32", int(Mbarrier.ARRIVE)), r.const("i32", int(Space.SHARED))
-    given = (Value("ptr", ones), Value("ptr", none), results, kind, space, r["mask"], r["line"])
-    r.give(r.call("tw_mbarrier", "i32", *support_arguments(r), r["places"], *given))
+        r.put(r.item(ones, lane, 8), 0, r.const("i64", 1))
+    r.fill(none, 0, 256)
+    given = (r["places"], ones, none, results, Mbarrier.ARRIVE, Space.SHARED, r["mask"], r["line"])
+    r.give(r.call("tw_mbarrier", "i32", *r.pointers(), *given))
     return r
 
 
 def _complete() -> Routine:
     """Subtract bytes that a copy wrote from those that an mbarrier in the cluster's shared memory waits for."""
-    r = Routine("tw_complete", "i32", **_PARAMETERS, address="i64", bytes="i64", lane="i32", line="i32")
-    given = (r.const("i32", 8), r.const("i32", int(Space.SHARED)), r["lane"], r["line"], r.const("i32", 1))
-    place = r.call("tw_resolve", "ptr", *support_arguments(r), r["address"], *given)
-    with r.when(r.compare("icmp eq", place, Value("ptr", "null"))):
-        r.give(r.const("i32", 1))
-    result = Value("ptr", r.alloca("i64", 8))
-    kind, none = r.const("i32", int(Mbarrier.COMPLETE)), r.const("i64", 0)
-    wrong = r.call("tw_mbarrier_change", "i32", place, kind, none, r["bytes"], result)
-    with r.when(r.compare("icmp ne", wrong, 0)):
-        _fault(r, r["lane"], r["address"], wrong)
-    progress = r.field(r["block"], BLOCK.PROGRESS, "i64")
-    r.put(r["block"], BLOCK.PROGRESS, r.op("add", progress, 1))
-    r.give(r.const("i32", 0))
+    r = Routine("tw_complete", "i32", **POINTERS, address="i64", bytes="i64", lane="i32", line="i32")
+    place = resolve(r, r["address"], 8, Space.SHARED, r["lane"], 1)
+    give_failed_if_null(r, place)
+    given = (Mbarrier.COMPLETE, r.const("i64", 0), r["bytes"], r.reserve("i64", 8))
+    wrong = r.call("tw_mbarrier_change", "i32", place, *given)
+    _fault_if_wrong(r, wrong, r["lane"], r["address"])
+    r.change(r["block"], BLOCK.PROGRESS, "add", 1, "i64")
+    r.give(0)
     return r

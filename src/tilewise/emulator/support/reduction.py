@@ -70,7 +70,7 @@ def _dispatch() -> Routine:
     """Reduce ``bytes`` at ``place`` with those at ``source``; the kind is one that there is."""
     r = Routine("tw_reduce", "void", kind="i32", place="ptr", source="ptr", bytes="i64")
     for number, kind in enumerate(_KINDS):
-        with r.when(r.compare("icmp eq", r["kind"], number)):
+        with r.when(r.equals(r["kind"], number)):
             r.call(_name(*kind), "void", r["place"], r["source"], r["bytes"])
             r.give()
     return r
@@ -80,14 +80,14 @@ def _of_tensor() -> Routine:
     """The number of a reduction of a tensor's elements; -1 if there is none."""
     r = Routine("tw_reduction", "i32", operation="i32", element="i32")
     for number, operation in enumerate(OPERATIONS):
-        with r.when(r.compare("icmp eq", r["operation"], number)):
+        with r.when(r.equals(r["operation"], number)):
             for element, type_ in enumerate(_ELEMENTS):
                 # NOTE: hardware adds s32 but not s64, and counts no s32 up or down.
                 missing = (operation, type_) in (("add", "s64"), ("inc", "s32"), ("dec", "s32"))
                 if valid(operation, type_) and not missing:
-                    with r.when(r.compare("icmp eq", r["element"], element)):
-                        r.give(r.const("i32", element_of(operation, type_)))
-    r.give(r.const("i32", -1))
+                    with r.when(r.equals(r["element"], element)):
+                        r.give(element_of(operation, type_))
+    r.give(-1)
     return r
 
 
@@ -100,7 +100,7 @@ def _reduction(operation: str, type_: str) -> Routine:
         operand = r.field(r.at(r["source"], offset), 0, whole)
         if type_[0] in "us":
             word = _WORDS.get(operation) or ("u" if type_[0] == "u" else "") + operation
-            r.set(whole, f"atomicrmw {word} {place}, {operand} monotonic, align {size}")
+            r.atomic(word, place, operand, "monotonic")
         else:
             _attempts(r, operation, type_, place, operand)
     return r
@@ -108,14 +108,13 @@ def _reduction(operation: str, type_: str) -> Routine:
 
 def _attempts(r: Routine, operation: str, type_: str, place: Value, operand: Value) -> None:
     """A loop of compare-and-swap around an operation."""
-    whole, size = operand.type, _WIDTHS[type_] // 8
-    seen = r.variable(whole, r.set(whole, f"load atomic {whole}, {place} monotonic, align {size}"))
+    seen = r.variable(operand.type, r.load_atomic(place, operand.type, "monotonic"))
     with r.loop() as loop:
         old = seen.get()
         new = _combined(r, operation, type_, old, operand)
-        pair = r.set("", f"cmpxchg {place}, {old}, {new} monotonic monotonic, align {size}")
-        seen.put(r.set(whole, f"extractvalue {{ {whole}, i1 }} {pair.ref}, 0"))
-        loop.leave(r.set("i1", f"extractvalue {{ {whole}, i1 }} {pair.ref}, 1"))
+        found, swapped = r.swap_if(place, old, new, "monotonic")
+        seen.put(found)
+        loop.leave(swapped)
 
 
 def _combined(r: Routine, operation: str, type_: str, old: Value, operand: Value) -> Value:
@@ -137,4 +136,4 @@ def _combined(r: Routine, operation: str, type_: str, old: Value, operand: Value
     else:
         total = r.op("fadd", a, b)
     none = r.compare("fcmp uno", total, total)
-    return r.select(none, r.const("i32", FORMATS["f32"].nan), r.cast("bitcast", total, "i32"))
+    return r.select(none, FORMATS["f32"].nan, r.cast("bitcast", total, "i32"))

@@ -16,27 +16,25 @@ from contextlib import contextmanager
 from tilewise.emulator.check_layout import StoreStep
 from tilewise.emulator.layout import RANK_SHIFT, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
 from tilewise.emulator.numerics.rounding import FORMATS, narrow
 from tilewise.emulator.support.bulk_requests import (
     REQUEST,
     Verb,
     complete,
     each_block,
+    find_span,
     follow,
     refuse_if,
     request,
     touch,
 )
-from tilewise.emulator.support.flights import support_arguments
 from tilewise.emulator.support.tensor_map_layout import AXES
 from tilewise.emulator.support.tensor_plan import LONGEST, PLAN
 
 __all__ = ["routines"]
 
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _ONE = {"lane": "i32", "line": "i32"}
-_NULL = Value("ptr", "null")
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _NAN = 0x7FF7
 _CHUNK, _LINE = 16, 128  # bytes that stay together in a swizzle; bytes of a line of it
@@ -48,93 +46,73 @@ def routines() -> list[Routine]:
 
 def _plan(r: Routine) -> Value:
     """Make the copy's plan; leave the routine after a fault."""
-    plan = Value("ptr", r.alloca(f"[{PLAN.BYTES} x i8]", 64))
-    failed = r.call("tw_tensor_plan", "i32", *support_arguments(r), r["data"], plan, r["lane"], r["line"])
-    with r.when(r.compare("icmp ne", failed, 0)):
-        r.give(failed)
+    plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
+    r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), r["data"], plan, r["lane"], r["line"]))
     return plan
-
-
-def _span(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
-    given = (r.const("i32", int(space)), r["lane"], r["line"], r.const("i32", write))
-    found = r.call("tw_span", "ptr", *support_arguments(r), address, count, *given)
-    with r.when(r.compare("icmp eq", found, _NULL)):
-        r.give(r.const("i32", 1))
-    return found
 
 
 def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
     """Resolve an address of shared memory and store its host pointer in the plan."""
-    crooked = r.compare("icmp ne", r.op("and", address, _LINE - 1), 0)
-    refuse_if(r, crooked, 17, address)
-    place = _span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
+    refuse_if(r, r.differs(r.op("and", address, _LINE - 1), 0), 17, address)
+    place = find_span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
     offset = r.op("and", address, _OFFSETS)
-    base = r.set("ptr", f"getelementptr i8, {place}, {r.op('sub', r.const('i64', 0), offset)}")
-    r.put(plan, PLAN.BASE, base)
+    r.put(plan, PLAN.BASE, r.at(place, r.op("sub", 0, offset)))
     r.put(plan, PLAN.AT, offset)
 
 
 # -- the two directions ---------------------------------------------------------------------------------
 def _load() -> Routine:
     """Load a box or pixels; with ``spoil`` read nothing and overwrite the targets."""
-    r = Routine("tw_tensor_load", "i32", **_PARAMETERS, data="ptr", **_ONE, spoil="i32")
+    r = Routine("tw_tensor_load", "i32", **POINTERS, data="ptr", **_ONE, spoil="i32")
     plan = _plan(r)
     r.put(plan, PLAN.SPOIL, r["spoil"])
     target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     with each_block(r, r["data"]) as at:
         _aim(r, plan, at(target), 1)
-        failed = r.call(
-            "tw_tensor_rows",
-            "i32",
-            *support_arguments(r),
-            plan,
-            r["lane"],
-            r["line"],
-            r.const("i32", Verb.LOAD),
+        r.give_unless_zero(
+            r.call("tw_tensor_rows", "i32", *r.pointers(), plan, r["lane"], r["line"], Verb.LOAD)
         )
-        with r.when(r.compare("icmp ne", failed, 0)):
-            r.give(failed)
-        with r.when(r.compare("icmp eq", r["spoil"], 0)):
+        with r.when(r.equals(r["spoil"], 0)):
             complete(r, at(barrier), r.field(plan, PLAN.TOTAL, "i64"))
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _store() -> Routine:
     """Store or reduce a box or pixels; ``step`` of ``StoreStep`` says what happens to the rows in global memory."""
-    r = Routine("tw_tensor_store", "i32", **_PARAMETERS, data="ptr", **_ONE, step="i32")
+    r = Routine("tw_tensor_store", "i32", **POINTERS, data="ptr", **_ONE, step="i32")
     plan = _plan(r)
     r.put(plan, PLAN.STORE_STEP, r["step"])
-    verb = r.cast("trunc", request(r, r["data"], REQUEST.VERB), "i32")
-    reduces = r.compare("icmp eq", verb, Verb.REDUCE)
+    verb = r.narrow(request(r, r["data"], REQUEST.VERB))
+    reduces = r.equals(verb, Verb.REDUCE)
     with r.when(reduces):
-        operation = r.cast("trunc", request(r, r["data"], REQUEST.REDUCTION), "i32")
+        operation = r.narrow(request(r, r["data"], REQUEST.REDUCTION))
         kind = r.call("tw_reduction", "i32", operation, r.field(plan, PLAN.ELEMENT, "i32"))
         refuse_if(r, r.compare("icmp slt", kind, 0), 16, request(r, r["data"], REQUEST.GLOBAL))
         r.put(plan, PLAN.REDUCTION, kind)
     for axis in range(AXES):
         start = r.field(plan, PLAN.START + 8 * axis, "i64")
         refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, r["data"], REQUEST.GLOBAL))
-    with r.unless(r.compare("icmp eq", r["step"], int(StoreStep.RELEASE))):
+    with r.when(r.differs(r["step"], StoreStep.RELEASE)):
         _aim(r, plan, request(r, r["data"], REQUEST.SHARED), 0)
-    r.give(r.call("tw_tensor_rows", "i32", *support_arguments(r), plan, r["lane"], r["line"], verb))
+    r.give(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, r["lane"], r["line"], verb))
     return r
 
 
 # -- row after row --------------------------------------------------------------------------------------
 def _rows() -> Routine:
     """Process each row of a box, or of the pixels of images."""
-    r = Routine("tw_tensor_rows", "i32", **_PARAMETERS, plan="ptr", **_ONE, verb="i32")
+    r = Routine("tw_tensor_rows", "i32", **POINTERS, plan="ptr", **_ONE, verb="i32")
     plan = r["plan"]
     r.put(plan, PLAN.FIRST, r.const("i64", 0))
     r.put(plan, PLAN.LIMIT, r.const("i64", 0))
     # Where the row begins along each axis; row after row these change.
-    at = Value("ptr", r.alloca(f"[{8 * AXES} x i8]", 64))
+    at = r.reserve(f"[{8 * AXES} x i8]", 64)
     r.copy(at, r.at(plan, PLAN.START), 8 * AXES)
     offset = r.variable("i64", r.field(plan, PLAN.AT, "i64"))
     pitch = r.field(plan, PLAN.PITCH, "i64")
     with (
-        r.when(r.compare("icmp eq", r.field(plan, PLAN.PIXELS, "i64"), 0)),
+        r.when(r.equals(r.field(plan, PLAN.PIXELS, "i64"), 0)),
         _box(r, at, 4),
         _box(r, at, 3),
         _box(r, at, 2),
@@ -143,14 +121,14 @@ def _rows() -> Routine:
         _row(r, at, offset.get())
         offset.add(pitch)
     with r.otherwise(), r.count(r.field(plan, PLAN.PIXELS, "i64")):
-        shifted = Value("ptr", r.alloca(f"[{8 * AXES} x i8]", 64))
+        shifted = r.reserve(f"[{8 * AXES} x i8]", 64)
         for axis in range(AXES):
             there = r.op("add", r.field(at, 8 * axis, "i64"), r.field(plan, PLAN.OFFSETS + 8 * axis, "i64"))
             r.put(shifted, 8 * axis, there)
         _row(r, shifted, offset.get())
         offset.add(pitch)
         _next_pixel(r, at)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -162,7 +140,7 @@ def _box(r: Routine, at: Value, axis: int) -> Iterator[None]:
     step = r.field(plan, PLAN.STEP + 8 * axis, "i64")
     with r.count(r.field(plan, PLAN.COUNT + 8 * axis, "i64")):
         yield
-        r.put(at, 8 * axis, r.op("add", r.field(at, 8 * axis, "i64"), step))
+        r.change(at, 8 * axis, "add", step, "i64")
 
 
 def _next_pixel(r: Routine, at: Value) -> None:
@@ -170,7 +148,7 @@ def _next_pixel(r: Routine, at: Value) -> None:
     plan = r["plan"]
     going = r.variable("i1", 1)
     for axis in range(AXES):
-        bounded = r.compare("icmp ne", r.field(plan, PLAN.BOUNDED + 8 * axis, "i64"), 0)
+        bounded = r.differs(r.field(plan, PLAN.BOUNDED + 8 * axis, "i64"), 0)
         with r.when(r.both(going.get(), bounded)):
             there = r.op("add", r.field(at, 8 * axis, "i64"), r.field(plan, PLAN.STEP + 8 * axis, "i64"))
             beyond = r.compare("icmp sgt", there, r.field(plan, PLAN.UPPER + 8 * axis, "i64"))
@@ -185,7 +163,7 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
     place = r.field(plan, PLAN.ADDRESS, "i64")
     for axis in range(1, AXES):
         here = r.field(at, 8 * axis, "i64")
-        there = r.both(there, r.compare("icmp ult", here, r.field(plan, PLAN.SIZE + 8 * axis, "i64")))
+        there = r.both(there, r.is_below(here, r.field(plan, PLAN.SIZE + 8 * axis, "i64")))
         place = r.op("add", place, r.op("mul", here, r.field(plan, PLAN.STRIDE + 8 * axis, "i64")))
     start, step = r.field(at, 0, "i64"), r.field(plan, PLAN.STEP, "i64")
     count = r.field(plan, PLAN.COUNT, "i64")
@@ -200,15 +178,14 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
     place = r.op("add", place, r.op("mul", start, r.field(plan, PLAN.UNIT, "i64")))
     given = (plan, offset, place, low, high, r["lane"], r["line"])
     answer = r.variable("i32", 0)
-    with r.when(r.compare("icmp eq", r["verb"], Verb.LOAD)):
-        answer.put(r.call("tw_tensor_fetch", "i32", *support_arguments(r), *given))
+    with r.when(r.equals(r["verb"], Verb.LOAD)):
+        answer.put(r.call("tw_tensor_fetch", "i32", *r.pointers(), *given))
     with r.otherwise():
-        with r.when(r.compare("icmp eq", r["verb"], Verb.LOOK)):
+        with r.when(r.equals(r["verb"], Verb.LOOK)):
             r.call("tw_watch_row", "void", *given[:5])
         with r.otherwise():
-            answer.put(r.call("tw_tensor_gather", "i32", *support_arguments(r), *given, r["verb"]))
-    with r.when(r.compare("icmp ne", answer.get(), 0)):
-        r.give(answer.get())
+            answer.put(r.call("tw_tensor_gather", "i32", *r.pointers(), *given, r["verb"]))
+    r.give_unless_zero(answer.get())
 
 
 _ROW = {"plan": "ptr", "offset": "i64", "place": "i64", "low": "i64", "high": "i64", **_ONE}
@@ -219,49 +196,49 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
     plan = r["plan"]
     away = r.op("sub", address, r.field(plan, PLAN.FIRST, "i64"))
     limit = r.intrinsic("llvm.usub.sat", r.field(plan, PLAN.LIMIT, "i64"), count)
-    with r.unless(r.compare("icmp ult", away, limit)):
+    with r.when(r.is_at_least(away, limit)):
         known = r.call("tw_find", "i1", r["ctx"], address, count, r.at(plan, PLAN.FIRST))
         with r.unless(known):
-            _span(r, address, count, Space.GLOBAL, write)
-            r.give(r.const("i32", 1))
+            find_span(r, address, count, Space.GLOBAL, write)
+            r.give(1)
     if not write:
         touch(r, address, count)
-    return r.set("ptr", f"inttoptr {address} to ptr")
+    return r.as_pointer(address)
 
 
 # -- loads ----------------------------------------------------------------------------------------------
 def _fetch() -> Routine:
     """Copy a row from global memory to shared memory."""
-    r = Routine("tw_tensor_fetch", "i32", **_PARAMETERS, **_ROW)
+    r = Routine("tw_tensor_fetch", "i32", **POINTERS, **_ROW)
     plan = r["plan"]
     row, unit = r.field(plan, PLAN.ROW, "i64"), r.field(plan, PLAN.UNIT, "i64")
     whole = r.both(
-        r.compare("icmp eq", r["low"], 0),
-        r.compare("icmp eq", r["high"], r.field(plan, PLAN.COUNT, "i64")),
-        r.compare("icmp eq", r.field(plan, PLAN.ODD, "i32"), 0),
-        r.compare("icmp eq", r.field(plan, PLAN.SPOIL, "i32"), 0),
+        r.equals(r["low"], 0),
+        r.equals(r["high"], r.field(plan, PLAN.COUNT, "i64")),
+        r.equals(r.field(plan, PLAN.ODD, "i32"), 0),
+        r.equals(r.field(plan, PLAN.SPOIL, "i32"), 0),
     )
-    source = r.variable("ptr", _NULL)
+    source = r.variable("ptr", NULL)
     with r.when(whole):
         source.put(_reach(r, r["place"], row, 0))
     with r.otherwise():
-        scratch = Value("ptr", r.alloca(f"[{LONGEST} x i8]", 64))
+        scratch = r.reserve(f"[{LONGEST} x i8]", 64)
         source.put(scratch)
-        with r.when(r.compare("icmp ne", r.field(plan, PLAN.SPOIL, "i32"), 0)):
+        with r.when(r.differs(r.field(plan, PLAN.SPOIL, "i32"), 0)):
             r.fill(scratch, 0xFF, row)
         with r.otherwise():
             _fill(r, scratch, row)
-            with r.when(r.compare("icmp ult", r["low"], r["high"])):
+            with r.when(r.is_below(r["low"], r["high"])):
                 _copy_in(r, scratch, unit)
-            with r.when(r.compare("icmp ne", r.field(plan, PLAN.ROUNDS, "i32"), 0)):
+            with r.when(r.differs(r.field(plan, PLAN.ROUNDS, "i32"), 0)):
                 _round(r, scratch, unit)
-    r.call("tw_tensor_place", "void", plan, r["offset"], source.get(), r.const("i32", 0))
-    r.give(r.const("i32", 0))
+    r.call("tw_tensor_place", "void", plan, r["offset"], source.get(), 0)
+    r.give(0)
     return r
 
 
 def _fill(r: Routine, scratch: Value, row: Value) -> None:
-    with r.when(r.compare("icmp eq", r.field(r["plan"], PLAN.NAN, "i32"), 0)):
+    with r.when(r.equals(r.field(r["plan"], PLAN.NAN, "i32"), 0)):
         r.fill(scratch, 0, row)
     with r.otherwise(), r.count(row, step=2) as at:
         r.put(r.at(scratch, at), 0, r.const("i16", _NAN))
@@ -270,7 +247,7 @@ def _fill(r: Routine, scratch: Value, row: Value) -> None:
 def _copy_in(r: Routine, scratch: Value, unit: Value) -> None:
     """Copy the elements of a row that are in the tensor."""
     step = r.field(r["plan"], PLAN.STEP, "i64")
-    with r.when(r.compare("icmp eq", step, 1)):
+    with r.when(r.equals(step, 1)):
         count = r.op("mul", r.op("sub", r["high"], r["low"]), unit)
         skip = r.op("mul", r["low"], unit)
         given = _reach(r, r.op("add", r["place"], skip), count, 0)
@@ -294,17 +271,13 @@ def _locate() -> Routine:
     r = Routine("tw_tensor_place", "void", plan="ptr", offset="i64", row="ptr", back="i32")
     plan, offset = r["plan"], r["offset"]
     base, length = r.field(plan, PLAN.BASE, "ptr"), r.field(plan, PLAN.ROW, "i64")
-    swizzle, back = r.field(plan, PLAN.SWIZZLE, "i64"), r.compare("icmp ne", r["back"], 0)
-    with r.when(r.compare("icmp eq", swizzle, 0)):
+    swizzle, back = r.field(plan, PLAN.SWIZZLE, "i64"), r.differs(r["back"], 0)
+    with r.when(r.equals(swizzle, 0)):
         here = r.at(base, offset)
         r.copy(r.select(back, r["row"], here), r.select(back, here, r["row"]), length)
         r.give()
     # A line of 128 bytes that is a row of its own: all of it is turned round alike.
-    line = r.both(
-        r.compare("icmp eq", length, _LINE),
-        r.compare("icmp eq", r.op("and", offset, _LINE - 1), 0),
-        r.negation(back),
-    )
+    line = r.both(r.equals(length, _LINE), r.equals(r.op("and", offset, _LINE - 1), 0), r.negation(back))
     with r.when(line):
         turn = _turn(r, offset, swizzle)
         here = r.at(base, offset)
@@ -329,27 +302,27 @@ def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
 # -- stores ---------------------------------------------------------------------------------------------
 def _gather() -> Routine:
     """Copy a row from shared memory to global memory, or reduce it; at other steps of a store, check its target."""
-    r = Routine("tw_tensor_gather", "i32", **_PARAMETERS, **_ROW, verb="i32")
+    r = Routine("tw_tensor_gather", "i32", **POINTERS, **_ROW, verb="i32")
     plan = r["plan"]
-    with r.unless(r.compare("icmp ult", r["low"], r["high"])):
-        r.give(r.const("i32", 0))
+    with r.when(r.is_at_least(r["low"], r["high"])):
+        r.give(0)
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
-    scratch = Value("ptr", r.alloca(f"[{LONGEST} x i8]", 64))
-    plain = r.compare("icmp eq", r.field(plan, PLAN.SWIZZLE, "i64"), 0)
+    scratch = r.reserve(f"[{LONGEST} x i8]", 64)
+    plain = r.equals(r.field(plan, PLAN.SWIZZLE, "i64"), 0)
     straight = r.at(r.field(plan, PLAN.BASE, "ptr"), r["offset"])
     now = r.field(plan, PLAN.STORE_STEP, "i32")
-    writes, over = (r.compare("icmp eq", now, int(one)) for one in (StoreStep.WRITE, StoreStep.RELEASE))
+    writes, over = (r.equals(now, one) for one in (StoreStep.WRITE, StoreStep.RELEASE))
     with r.unless(r.op("or", plain, over)):
-        r.call("tw_tensor_place", "void", plan, r["offset"], scratch, r.const("i32", 1))
+        r.call("tw_tensor_place", "void", plan, r["offset"], scratch, 1)
     row = r.select(plain, straight, scratch)
-    reduces = r.compare("icmp eq", r["verb"], Verb.REDUCE)
-    with r.when(r.compare("icmp eq", step, 1)):
+    reduces = r.equals(r["verb"], Verb.REDUCE)
+    with r.when(r.equals(step, 1)):
         skip = r.op("mul", r["low"], unit)
         place, given = r.op("add", r["place"], skip), r.at(row, skip)
         exact = r.op("mul", r.op("sub", r["high"], r["low"]), unit)
         with r.unless(writes):
             follow(r, place, exact, reduces, given, now)
-            r.give(r.const("i32", 0))
+            r.give(0)
         # The last 16 bytes are written whole, but not beyond the array: behind it, on a GPU, lies no other array.
         rounded = r.op("and", r.op("add", exact, _CHUNK - 1), -_CHUNK)
         room = r.call("tw_find", "i1", r["ctx"], place, rounded, r.at(plan, PLAN.FIRST))
@@ -362,12 +335,12 @@ def _gather() -> Routine:
             _deliver(r, _reach(r, place, unit, 1), given, unit)
         with r.otherwise():
             follow(r, place, unit, reduces, given, now)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _deliver(r: Routine, place: Value, row: Value, count: Value) -> None:
-    with r.when(r.compare("icmp eq", r["verb"], Verb.REDUCE)):
+    with r.when(r.equals(r["verb"], Verb.REDUCE)):
         r.call("tw_reduce", "void", r.field(r["plan"], PLAN.REDUCTION, "i32"), place, row, count)
     with r.otherwise():
         r.copy(place, row, count)

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import POINTERS, Routine
 from tilewise.emulator.support.bulk_requests import refuse_if
-from tilewise.emulator.support.flights import support_arguments
+from tilewise.emulator.support.memory_access import give_failed_if_null, resolve
 from tilewise.emulator.support.tensor_map_layout import BYTES, MAGIC, MAP
 
 __all__ = ["routines"]
 
-_PARAMETERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
-_NULL = Value("ptr", "null")
 _HALF = BYTES // 2  # what the address of a map has to be a multiple of
 _FOREIGN = 1  # in tensor_map.WRONG
 
@@ -22,60 +20,55 @@ def routines() -> list[Routine]:
     return [_one(), _replace(), _copy()]
 
 
-def _whole(r: Routine, address: Value, space: Value, write: int) -> Value:
+def _whole(r: Routine, address: Value, space: Value | int, write: int) -> Value:
     """Return the pointer to a map; leave the routine after a fault."""
     found = []
     for i in range(2):
-        given = (r.const("i32", _HALF), space, r["lane"], r["line"], r.const("i32", write))
-        part = r.call("tw_resolve", "ptr", *support_arguments(r), r.op("add", address, i * _HALF), *given)
-        with r.when(r.compare("icmp eq", part, _NULL)):
-            r.give(r.const("i32", 1))
-        found.append(part)
+        found.append(resolve(r, r.op("add", address, i * _HALF), _HALF, space, r["lane"], write))
+        give_failed_if_null(r, found[-1])
     return found[0]
 
 
 def _one() -> Routine:
     """Set the field of ``bytes`` bytes at offset ``field`` of the map at an address."""
     names = {"address": "i64", "space": "i32", "field": "i64", "bytes": "i64", "value": "i64"}
-    r = Routine("tw_map_set", "i32", **_PARAMETERS, **names, lane="i32", line="i32")
+    r = Routine("tw_map_set", "i32", **POINTERS, **names, lane="i32", line="i32")
     place = _whole(r, r["address"], r["space"], 1)
     some = r.variable("i64", 0)
     for offset in range(0, BYTES, 8):
         some.put(r.op("or", some.get(), r.field(place, offset, "i64")))
-    ours = r.compare("icmp eq", r.field(place, MAP.MAGIC, "i64"), MAGIC)
-    fresh = r.compare("icmp eq", some.get(), 0)
+    ours = r.equals(r.field(place, MAP.MAGIC, "i64"), MAGIC)
+    fresh = r.equals(some.get(), 0)
     refuse_if(r, r.negation(r.op("or", ours, fresh)), _FOREIGN, r["address"])
     r.put(place, MAP.MAGIC, r.const("i64", MAGIC))
     there = r.at(place, r["field"])
     for size in (1, 2, 8):
-        with r.when(r.compare("icmp eq", r["bytes"], size)):
+        with r.when(r.equals(r["bytes"], size)):
             # What does not fit becomes the largest number, which no map may have there.
             most = r.const("i64", (1 << 8 * size) - 1)
             r.put(there, 0, r.resize(r.intrinsic("llvm.umin", r["value"], most), f"i{8 * size}", False))
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _replace() -> Routine:
     """Set a field of the map at each lane's address."""
     names = {"addresses": "ptr", "values": "ptr", "space": "i32", "field": "i64", "bytes": "i64"}
-    r = Routine("tw_map_replace", "i32", **_PARAMETERS, **names, mask="i32", line="i32")
+    r = Routine("tw_map_replace", "i32", **POINTERS, **names, mask="i32", line="i32")
     with r.each_lane(r["mask"]) as lane:
-        address, value = (r.field(r.item(r[name], lane, 8), 0, "i64") for name in ("addresses", "values"))
+        address, value = (r.element(r[name], lane, "i64") for name in ("addresses", "values"))
         given = (address, r["space"], r["field"], r["bytes"], value, lane, r["line"])
-        failed = r.call("tw_map_set", "i32", *support_arguments(r), *given)
-        with r.when(r.compare("icmp ne", failed, 0)):
-            r.give(failed)
-    r.give(r.const("i32", 0))
+        r.give_unless_zero(r.call("tw_map_set", "i32", *r.pointers(), *given))
+    r.give(0)
     return r
 
 
 def _copy() -> Routine:
     """Copy a map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
     numbers = {"target": "i64", "source": "i64", "lane": "i32", "line": "i32"}
-    r = Routine("tw_map_copy", "i32", **_PARAMETERS, **numbers)
-    given = _whole(r, r["source"], r.const("i32", int(Space.OWN)), 0)
-    place = _whole(r, r["target"], r.const("i32", int(Space.GLOBAL)), 1)
+    r = Routine("tw_map_copy", "i32", **POINTERS, **numbers)
+    given = _whole(r, r["source"], Space.OWN, 0)
+    place = _whole(r, r["target"], Space.GLOBAL, 1)
     r.copy(place, given, BYTES)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r

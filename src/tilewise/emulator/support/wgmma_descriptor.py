@@ -23,6 +23,7 @@ from __future__ import annotations
 from tilewise.emulator.layout import BLOCK, LAUNCH, FaultKind, Space
 from tilewise.emulator.llvm.emit import Value, join
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.support.memory_access import record_fault
 
 __all__ = ["BRICKS", "ROWS", "Matrix", "described"]
 
@@ -41,17 +42,17 @@ class Matrix:
         self.room = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64", 8)
         self.start, self.leading, self.stride = (self._bytes(low) for low in (0, 16, 32))
         mode = self._field(62, 3)
-        plain = r.compare("icmp eq", mode, 0)
-        span = r.select(plain, r.const("i32", _ROW_BYTES), r.op("lshr", r.const("i32", 256), mode))
+        plain = r.equals(mode, 0)
+        span = r.select(plain, _ROW_BYTES, r.op("lshr", 256, mode))
         self.chunks = r.op("sub", r.op("lshr", span, 4), 1)  # less one; a mask
-        self.wide = r.select(plain, r.const("i32", 0), r.op("sub", r.const("i32", 4), mode))
+        self.wide = r.select(plain, 0, r.op("sub", 4, mode))
         self.plain = plain
         self.phase = _spread(r, self._field(49, 7))
         self.mask = _spread(r, self.chunks)
         self.rows = self._row_offsets(span)
         # The last place where a row may start, and the furthest place where one does.
-        last = r.intrinsic("llvm.usub.sat", self.room, r.const("i64", _ROW_BYTES))
-        self.last = r.resize(r.intrinsic("llvm.umin", last, r.const("i64", 0x7FFF_FFFF)), "i32", False)
+        last = r.intrinsic("llvm.usub.sat", self.room, _ROW_BYTES)
+        self.last = r.resize(r.intrinsic("llvm.umin", last, 0x7FFF_FFFF), "i32", False)
         self.limit = _spread(r, self.last)
         self.furthest = r.alloca(_ROW, 32)
         r.store(Value(_ROW, "zeroinitializer"), self.furthest, 32)
@@ -100,22 +101,11 @@ class Matrix:
         furthest = r.load(_ROW, self.furthest, 32)
         r.declare("llvm.vector.reduce.umax.v8i32", "i32", [_ROW])
         most = r.set("i32", f"call i32 @llvm.vector.reduce.umax.v8i32({furthest})")
-        small = r.compare("icmp ult", self.room, _ROW_BYTES)
-        with r.when(r.op("or", small, r.compare("icmp ugt", most, self.last))):
-            r.call(
-                "tw_fault_at",
-                "void",
-                *(r[name] for name in ("ctx", "worker", "block", "warp")),
-                r.const("i32", FaultKind.MATRIX),
-                line,
-                r.const("i32", 0),
-                self.bits,
-                most,
-                r.const("i32", Space.SHARED),
-                r.const("i32", int(self.across)),
-                self.room,
-            )
-            r.give(r.const("i32", 1))
+        small = r.is_below(self.room, _ROW_BYTES)
+        with r.when(r.op("or", small, r.is_above(most, self.last))):
+            access = (self.bits, most, Space.SHARED, self.across, self.room)
+            record_fault(r, FaultKind.MATRIX, 0, *access, line)
+            r.give(1)
 
 
 def _fixed(number: int) -> Value:

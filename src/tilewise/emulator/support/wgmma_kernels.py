@@ -131,7 +131,7 @@ def pack(form: WgmmaForm) -> Routine:
                 ranks = r.item(r.at(r["panel"], RANKS), row, ROWS * _SHORTS)
                 _columns(r, form, words, r.item(r["panel"], row, ROWS * _FLOATS), ranks)
         matrix.check(r.field(record, RECORD.LINE, "i32", 4))
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -182,9 +182,9 @@ class _Panel:
 
     def __init__(self, r: Routine, form: WgmmaForm) -> None:
         self.r, self.form = r, form
-        self.numbers = Value("ptr", r.alloca(f"[{BATCH * _PAIR} x i8]", 64))
-        self.lanes = Value("ptr", r.alloca(f"[{BATCH * 2} x i32]", 64)) if form.sparsity else None
-        self.ranks = Value("ptr", r.alloca(f"[{BATCH * 2 * _RANKS} x i8]", 64)) if form.rule else None
+        self.numbers = r.reserve(f"[{BATCH * _PAIR} x i8]", 64)
+        self.lanes = r.reserve(f"[{BATCH * 2} x i32]", 64) if form.sparsity else None
+        self.ranks = r.reserve(f"[{BATCH * 2 * _RANKS} x i8]", 64) if form.rule else None
 
     def fill(self, i: Value) -> None:
         """Bring in the i-th record's A."""
@@ -234,7 +234,7 @@ class _Panel:
             for option in range(sparsity.chunk):
                 value, lanes = r.zero(self.form.number), r.zero(vector("i1"))
                 for number, choice in zip(numbers, choices, strict=True):
-                    here = r.compare("icmp eq", choice, r.const(choice, option))
+                    here = r.equals(choice, option)
                     value = r.select(here, elements[number], value)
                     lanes = r.op("or", lanes, here)
                 k = r.op("add", start, chunk * sparsity.chunk + option)
@@ -293,13 +293,13 @@ def multiply(form: WgmmaForm) -> Routine:
     if form.rule:
         with r.count(columns) as j:
             tile.hardware(j, Sums(r, form.rule))
-        r.give(r.const("i32", 0))
+        r.give(0)
         return r
     with r.count(r.op("and", columns, -2), step=2) as j:
         tile.product(j, 2)
-    with r.when(r.compare("icmp ne", r.op("and", columns, 1), 0)):
+    with r.when(r.differs(r.op("and", columns, 1), 0)):
         tile.product(r.op("sub", columns, 1), 1)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
@@ -308,7 +308,7 @@ class _Tile:
 
     def __init__(self, r: Routine, form: WgmmaForm, panel: _Panel, places: Value, total: Value) -> None:
         self.r, self.form, self.panel, self.places, self.total = r, form, panel, places, total
-        self.fresh = r.compare("icmp eq", r.field(r["records"], RECORD.ADDS, "i32", 4), 0)
+        self.fresh = r.equals(r.field(r["records"], RECORD.ADDS, "i32", 4), 0)
 
     def product(self, j: Value, width: int) -> None:
         """``width`` times eight columns, from the j-th eight on."""
@@ -354,7 +354,7 @@ class _Tile:
         for top, low in zip(most, lows, strict=True):
             unfit = r.op("or", unfit, made.unfit(top, low))
         found = [r.variable(_NUMBERS, start) for start in starts]
-        with r.when(r.compare("icmp eq", unfit, 0)):
+        with r.when(r.equals(unfit, 0)):
             self._quick(made, starts, list(zip(most, lows, strict=True)), numbers, found)
         with r.otherwise():
             self._sure(made, starts, numbers, found)
@@ -383,7 +383,7 @@ class _Tile:
 
     def _sure(self, made: Sums, starts: list[Value], numbers: Value, found: list[MutableValue]) -> None:
         r = self.r
-        room = [[Value("ptr", r.alloca(f"[{BATCH * _VECTOR} x i8]", 64)) for _ in range(2)] for _ in starts]
+        room = [[r.reserve(f"[{BATCH * _VECTOR} x i8]", 64) for _ in range(2)] for _ in starts]
         with r.count(self.total) as k:
             there = [self.panel.there(k, half) for half in range(2)]
             for i, (own, pair) in enumerate(zip(room, self._factors(k, numbers), strict=True)):

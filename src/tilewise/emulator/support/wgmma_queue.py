@@ -11,9 +11,14 @@ place of their own, where products find them, and the registers hold NaN.
 
 from __future__ import annotations
 
-from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, FaultKind, Status
-from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewise.emulator.layout import LAUNCH, WARP, FaultKind, Status
+from tilewise.emulator.llvm.emit import NULL, Value
+from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.support.cluster_parts import find_warp
+from tilewise.emulator.support.seeds import advance_seed
 
 __all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RANKS", "RECORD", "routines"]
 
@@ -22,9 +27,9 @@ BATCH = 64  # elements of K at most that are multiplied in one go
 RANKS = 4 * BATCH * 256  # in the panel, behind B as floats: their exponents, where those are wanted
 PANEL_BYTES = RANKS + 2 * BATCH * 256
 _WARPS = 4
+_ALL_WARPS = (1 << _WARPS) - 1  # a bit for each
 _REGISTER = 128  # bytes
 _EAGER, _LATE = 0, 1
-_ARGUMENTS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _SHARED = 2  # the space
 
 
@@ -85,43 +90,35 @@ def _state(r: Routine, warp: Value) -> Value:
 
 
 def _record(r: Routine, state: Value, index: Value) -> Value:
-    return r.item(r.field(state, PRODUCTS.RECORDS, "ptr", 8), index, RECORD.SIZE)
+    return r.item(r.field(state, PRODUCTS.RECORDS, "ptr"), index, RECORD.SIZE)
 
 
-def _warp(r: Routine, ctx: Value, block: Value, index: Value) -> Value:
-    stride = r.field(ctx, LAUNCH.WARP_STRIDE, "i64", 8)
-    return r.at(r.at(block, BLOCK.WARPS), r.op("mul", r.wide(index), stride))
+@contextmanager
+def _each_warp_of_group(r: Routine) -> Iterator[tuple[Value, Value]]:
+    """Write a loop over the four warps of the warpgroup; yield the 64-bit number and the warp."""
+    start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), -_WARPS))
+    with r.count(_WARPS) as number:
+        yield number, find_warp(r, r["block"], r.op("add", start, number))
 
 
 def _moves_sums(r: Routine, ctx: Value) -> Value:
     """Whether sums lie elsewhere while a product on them is in flight: in every order but the eager one."""
-    return r.compare("icmp ne", r.field(ctx, LAUNCH.ORDER, "i64", 8), _EAGER)
+    return r.differs(r.field(ctx, LAUNCH.ORDER, "i64"), _EAGER)
 
 
 def _fault(r: Routine, kind: FaultKind, line: Value) -> None:
-    r.call(
-        "tw_fault",
-        "void",
-        r["ctx"],
-        r["worker"],
-        r["block"],
-        r["warp"],
-        r.const("i32", kind),
-        line,
-        r["mask"],
-    )
+    r.call("tw_fault", "void", *r.pointers(), kind, line, r["mask"])
 
 
 def _find_next() -> Routine:
     """Return a warp's oldest product of the first ``target`` groups, or null."""
     r = Routine("tw_wgmma_next", "ptr", warp="ptr", target="i32")
     state = _state(r, r["warp"])
-    first, end = r.field(state, PRODUCTS.FIRST, "i32", 4), r.field(state, PRODUCTS.END, "i32", 4)
-    with r.when(r.compare("icmp ult", first, end)):
+    first, end = r.field(state, PRODUCTS.FIRST, "i32"), r.field(state, PRODUCTS.END, "i32")
+    with r.when(r.is_below(first, end)):
         record = _record(r, state, first)
-        with r.when(r.compare("icmp ult", r.field(record, RECORD.GROUP, "i32", 4), r["target"])):
-            r.give(record)
-    r.give(Value("ptr", "null"))
+        r.give_if(r.is_below(r.field(record, RECORD.GROUP, "i32"), r["target"]), record)
+    r.give(NULL)
     return r
 
 
@@ -129,20 +126,20 @@ def _count_run() -> Routine:
     """Return how many products, from the oldest on, can be performed at once: they add to the same sums."""
     r = Routine("tw_wgmma_run", "i64", warp="ptr", target="i32")
     state = _state(r, r["warp"])
-    first, end = r.field(state, PRODUCTS.FIRST, "i32", 4), r.field(state, PRODUCTS.END, "i32", 4)
+    first, end = r.field(state, PRODUCTS.FIRST, "i32"), r.field(state, PRODUCTS.END, "i32")
     oldest = _record(r, state, first)
-    info = r.field(oldest, RECORD.INFO, "ptr", 8)
-    most = r.wide(r.field(info, INFO.MOST, "i32", 4))
+    info = r.field(oldest, RECORD.INFO, "ptr")
+    most = r.wide(r.field(info, INFO.MOST, "i32"))
     there = r.wide(r.op("sub", end, first))
     limit = r.intrinsic("llvm.umin", most, there)
     length = r.variable("i64", 1)
     with r.loop() as loop:
         now = length.get()
-        loop.leave(r.compare("icmp uge", now, limit))
+        loop.leave(r.is_at_least(now, limit))
         record = r.item(oldest, now, RECORD.SIZE)
-        loop.leave(r.compare("icmp ne", r.field(record, RECORD.INFO, "ptr", 8), info))
-        loop.leave(r.compare("icmp uge", r.field(record, RECORD.GROUP, "i32", 4), r["target"]))
-        loop.leave(r.compare("icmp eq", r.field(record, RECORD.ADDS, "i32", 4), 0))
+        loop.leave(r.differs(r.field(record, RECORD.INFO, "ptr"), info))
+        loop.leave(r.is_at_least(r.field(record, RECORD.GROUP, "i32"), r["target"]))
+        loop.leave(r.equals(r.field(record, RECORD.ADDS, "i32"), 0))
         length.add(1)
     r.give(length.get())
     return r
@@ -153,14 +150,13 @@ def _same_matrices() -> Routine:
     r = Routine("tw_wgmma_same", "i1", a="ptr", b="ptr", count="i64")
     with r.count(r["count"]) as i:
         left, right = (r.item(r[name], i, RECORD.SIZE) for name in "ab")
-        infos = [r.field(record, RECORD.INFO, "ptr", 8) for record in (left, right)]
-        matrices = [r.field(record, RECORD.B, "i64", 8) for record in (left, right)]
-        packs = [r.field(info, INFO.PACK, "ptr", 8) for info in infos]
-        columns = [r.field(info, INFO.COLUMNS, "i32", 4) for info in infos]
-        alike = [r.compare("icmp eq", *pair) for pair in (matrices, packs, columns)]
-        with r.unless(r.both(*alike)):
-            r.give(Value("i1", "false"))
-    r.give(Value("i1", "true"))
+        infos = [r.field(record, RECORD.INFO, "ptr") for record in (left, right)]
+        matrices = [r.field(record, RECORD.B, "i64") for record in (left, right)]
+        packs = [r.field(info, INFO.PACK, "ptr") for info in infos]
+        columns = [r.field(info, INFO.COLUMNS, "i32") for info in infos]
+        alike = [r.equals(*pair) for pair in (matrices, packs, columns)]
+        r.give_if(r.negation(r.both(*alike)), 0)
+    r.give(1)
     return r
 
 
@@ -168,10 +164,10 @@ def _finish() -> Routine:
     """Remove a warp's oldest products; where sums are moved, keep the records until the sums are back."""
     r = Routine("tw_wgmma_finish", "void", ctx="ptr", warp="ptr", count="i64")
     state = _state(r, r["warp"])
-    first = r.op("add", r.field(state, PRODUCTS.FIRST, "i32", 4), r.resize(r["count"], "i32", False))
-    r.put(state, PRODUCTS.FIRST, first, 4)
+    first = r.op("add", r.field(state, PRODUCTS.FIRST, "i32"), r.resize(r["count"], "i32", False))
+    r.put(state, PRODUCTS.FIRST, first)
     with r.unless(_moves_sums(r, r["ctx"])):
-        r.put(state, PRODUCTS.KEPT, first, 4)
+        r.put(state, PRODUCTS.KEPT, first)
         _reset_if_empty(r, state)
     return r
 
@@ -180,49 +176,47 @@ def _return_sums() -> Routine:
     """Move back the sums that products of the first ``target`` groups changed, unless a later one changes them too."""
     r = Routine("tw_wgmma_return", "void", ctx="ptr", warp="ptr", target="i32")
     state = _state(r, r["warp"])
-    with r.unless(_moves_sums(r, r["ctx"])):
-        r.give()
-    end = r.field(state, PRODUCTS.END, "i32", 4)
+    r.give_if(r.negation(_moves_sums(r, r["ctx"])))
+    end = r.field(state, PRODUCTS.END, "i32")
     with r.loop() as loop:
-        kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
-        loop.leave(r.compare("icmp uge", kept, r.field(state, PRODUCTS.FIRST, "i32", 4)))
+        kept = r.field(state, PRODUCTS.KEPT, "i32")
+        loop.leave(r.is_at_least(kept, r.field(state, PRODUCTS.FIRST, "i32")))
         record = _record(r, state, kept)
-        loop.leave(r.compare("icmp uge", r.field(record, RECORD.GROUP, "i32", 4), r["target"]))
-        info = r.field(record, RECORD.INFO, "ptr", 8)
+        loop.leave(r.is_at_least(r.field(record, RECORD.GROUP, "i32"), r["target"]))
+        info = r.field(record, RECORD.INFO, "ptr")
         following = r.op("add", kept, 1)
         with r.unless(_in_flight(r, state, following, end, info)):
             _move_sums(r, info, back=True)
-        r.put(state, PRODUCTS.KEPT, following, 4)
+        r.put(state, PRODUCTS.KEPT, following)
     _reset_if_empty(r, state)
     return r
 
 
 def _reset_if_empty(r: Routine, state: Value) -> None:
     """Start the queue at its beginning again if it is empty."""
-    with r.when(
-        r.compare("icmp eq", *(r.field(state, name, "i32", 4) for name in (PRODUCTS.KEPT, PRODUCTS.END)))
-    ):
+    kept, end = (r.field(state, name, "i32") for name in (PRODUCTS.KEPT, PRODUCTS.END))
+    with r.when(r.equals(kept, end)):
         for name in (PRODUCTS.KEPT, PRODUCTS.FIRST, PRODUCTS.END):
-            r.put(state, name, r.const("i32", 0), 4)
+            r.put(state, name, 0)
 
 
 def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) -> Value:
     """Whether one of the records changes the same sums as ``info``."""
-    places = r.field(info, INFO.PLACES, "ptr", 8)
+    places = r.field(info, INFO.PLACES, "ptr")
     found = r.variable("i1", 0)
     with r.count(r.wide(end), r.wide(first)) as i:
-        other = r.field(_record(r, state, i), RECORD.INFO, "ptr", 8)
-        theirs = r.field(other, INFO.PLACES, "ptr", 8)
-        found.put(r.op("or", found.get(), r.compare("icmp eq", theirs, places)))
+        other = r.field(_record(r, state, i), RECORD.INFO, "ptr")
+        theirs = r.field(other, INFO.PLACES, "ptr")
+        found.put(r.op("or", found.get(), r.equals(theirs, places)))
     return found.get()
 
 
 def _move_sums(r: Routine, info: Value, back: bool) -> None:
     """Move sums elsewhere and leave NaN in the registers, or move them back."""
-    places = r.field(info, INFO.PLACES, "ptr", 8)
-    away = r.field(info, INFO.AWAY, "i64", 8)
-    with r.count(r.wide(r.field(info, INFO.REGISTERS, "i32", 4))) as i:
-        here = r.at(r["warp"], r.field(r.item(places, i, 4), 0, "i32", 4))
+    places = r.field(info, INFO.PLACES, "ptr")
+    away = r.field(info, INFO.AWAY, "i64")
+    with r.count(r.wide(r.field(info, INFO.REGISTERS, "i32"))) as i:
+        here = r.at(r["warp"], r.element(places, i, "i32"))
         there = r.at(here, away)
         if back:
             r.copy(here, there, _REGISTER)
@@ -234,67 +228,59 @@ def _move_sums(r: Routine, info: Value, back: bool) -> None:
 # -- performing -------------------------------------------------------------------------------------
 def _perform_groups() -> Routine:
     """Perform the products of the first ``target`` groups of the warps whose bits are set in ``which``."""
-    r = Routine("tw_wgmma_until", "i32", **_ARGUMENTS, which="i32", target="i32")
-    ctx, block, target = r["ctx"], r["block"], r["target"]
-    panel = Value("ptr", r.alloca(f"[{PANEL_BYTES} x i8]", 64))
-    index = r.field(r["warp"], WARP.INDEX, "i32", 4)
-    start = r.wide(r.op("and", index, -_WARPS))
+    r = Routine("tw_wgmma_until", "i32", **POINTERS, which="i32", target="i32")
+    ctx, target = r["ctx"], r["target"]
+    panel = r.reserve(f"[{PANEL_BYTES} x i8]", 64)
     with r.loop() as rounds:
-        leader, oldest = r.variable("ptr", Value("ptr", "null")), r.variable("ptr", Value("ptr", "null"))
-        with r.count(_WARPS) as number, r.when(_is_selected(r, number)):
-            warp = _warp(r, ctx, block, r.op("add", start, number))
+        leader, oldest = r.variable("ptr", NULL), r.variable("ptr", NULL)
+        with _each_warp_of_group(r) as (number, warp), r.when(_is_selected(r, number)):
             record = r.call("tw_wgmma_next", "ptr", warp, target)
-            free = r.compare("icmp eq", leader.get(), Value("ptr", "null"))
-            with r.when(r.both(free, r.compare("icmp ne", record, Value("ptr", "null")))):
+            free = r.is_null(leader.get())
+            with r.when(r.both(free, r.differs(record, NULL))):
                 leader.put(warp)
                 oldest.put(record)
-        rounds.leave(r.compare("icmp eq", leader.get(), Value("ptr", "null")))
+        rounds.leave(r.is_null(leader.get()))
         count = r.call("tw_wgmma_run", "i64", leader.get(), target)
-        info = r.field(oldest.get(), RECORD.INFO, "ptr", 8)
+        info = r.field(oldest.get(), RECORD.INFO, "ptr")
         _invoke(r, info, INFO.PACK, leader.get(), oldest.get(), count, panel)
-        with r.count(_WARPS) as number, r.when(_is_selected(r, number)):
-            warp = _warp(r, ctx, block, r.op("add", start, number))
+        with _each_warp_of_group(r) as (number, warp), r.when(_is_selected(r, number)):
             record = r.call("tw_wgmma_next", "ptr", warp, target)
-            with r.when(r.compare("icmp ne", record, Value("ptr", "null"))):
+            with r.when(r.differs(record, NULL)):
                 length = r.call("tw_wgmma_run", "i64", warp, target)
                 # NOTE: records beyond the run may be anything: they are compared only if they are there.
                 with (
-                    r.when(r.compare("icmp uge", length, count)),
+                    r.when(r.is_at_least(length, count)),
                     r.when(r.call("tw_wgmma_same", "i1", oldest.get(), record, count)),
                 ):
-                    own = r.field(record, RECORD.INFO, "ptr", 8)
+                    own = r.field(record, RECORD.INFO, "ptr")
                     _invoke(r, own, INFO.MULTIPLY, warp, record, count, panel)
                     r.call("tw_wgmma_finish", "void", ctx, warp, count)
-    r.give(r.const("i32", 0))
+    r.give(0)
     return r
 
 
 def _is_selected(r: Routine, number: Value) -> Value:
     bit = r.op("and", r.op("lshr", r["which"], r.resize(number, "i32", False)), 1)
-    return r.compare("icmp ne", bit, 0)
+    return r.differs(bit, 0)
 
 
 def _invoke(
     r: Routine, info: Value, function: int, warp: Value, record: Value, count: Value, panel: Value
 ) -> None:
     """Call a function of a product; return if it failed: it has recorded the fault."""
-    away = r.field(info, INFO.AWAY, "i64", 8)
-    base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, r.const("i64", 0)))
-    given = [r["ctx"], r["worker"], r["block"], warp, record, count, panel, base]
-    listed = ", ".join(map(str, given))
-    answer = r.set("i32", f"call i32 {r.field(info, function, 'ptr', 8).ref}({listed})")
-    with r.when(r.compare("icmp ne", answer, 0)):
-        r.give(r.const("i32", 2))
+    away = r.field(info, INFO.AWAY, "i64")
+    base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, 0))
+    given = (r["ctx"], r["worker"], r["block"], warp, record, count, panel, base)
+    answer = r.call_at(r.field(info, function, "ptr"), "i32", *given)
+    r.give_if(r.differs(answer, 0), 2)
 
 
 def _groups_of_all() -> Routine:
     """Return how many groups all four warps of the warpgroup have committed."""
     r = Routine("tw_wgmma_least", "i32", ctx="ptr", block="ptr", warp="ptr")
-    start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), -_WARPS))
     least = r.variable("i32", -1)
-    with r.count(_WARPS) as number:
-        warp = _warp(r, r["ctx"], r["block"], r.op("add", start, number))
-        closed = r.field(_state(r, warp), PRODUCTS.COMMITTED, "i32", 4)
+    with _each_warp_of_group(r) as (_, warp):
+        closed = r.field(_state(r, warp), PRODUCTS.COMMITTED, "i32")
         least.put(r.intrinsic("llvm.umin", least.get(), closed))
     r.give(least.get())
     return r
@@ -303,129 +289,117 @@ def _groups_of_all() -> Routine:
 # -- the instructions -------------------------------------------------------------------------------
 def _check(r: Routine) -> None:
     """Leave with a fault unless all lanes of the warp run, and its warpgroup is whole."""
-    warps = r.field(r["ctx"], LAUNCH.WARPS, "i64", 8)
-    index = r.wide(r.field(r["warp"], WARP.INDEX, "i32", 4))
+    warps = r.field(r["ctx"], LAUNCH.WARPS, "i64")
+    index = r.wide(r.field(r["warp"], WARP.INDEX, "i32"))
     end = r.op("add", r.op("and", index, -_WARPS), _WARPS)
-    with r.unless(r.both(r.compare("icmp eq", r["mask"], -1), r.compare("icmp ule", end, warps))):
+    with r.unless(r.both(r.equals(r["mask"], -1), r.is_at_most(end, warps))):
         _fault(r, FaultKind.WARPGROUP, r["line"])
-        r.give(r.const("i32", 2))
+        r.give(2)
 
 
 def _issue() -> Routine:
     """Append a product to the warp's queue."""
     kinds = {"info": "ptr", "records": "i64", "a": "i64", "b": "i64", "adds": "i32", "metadata": "i32"}
-    r = Routine("tw_wgmma_issue", "i32", **_ARGUMENTS, **kinds, mask="i32", line="i32")
+    r = Routine("tw_wgmma_issue", "i32", **POINTERS, **kinds, mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
-    r.put(state, PRODUCTS.RECORDS, r.at(r["warp"], r["records"]), 8)
-    with r.when(r.compare("icmp eq", r.field(state, PRODUCTS.END, "i32", 4), CAPACITY)):
+    r.put(state, PRODUCTS.RECORDS, r.at(r["warp"], r["records"]))
+    with r.when(r.equals(r.field(state, PRODUCTS.END, "i32"), CAPACITY)):
         _compact(r, state)
-    end = r.field(state, PRODUCTS.END, "i32", 4)
+    end = r.field(state, PRODUCTS.END, "i32")
     with r.when(_moves_sums(r, r["ctx"])):
-        kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
+        kept = r.field(state, PRODUCTS.KEPT, "i32")
         with r.unless(_in_flight(r, state, kept, end, r["info"])):
             _move_sums(r, r["info"], back=False)
     record = _record(r, state, end)
-    group = r.field(state, PRODUCTS.COMMITTED, "i32", 4)
+    group = r.field(state, PRODUCTS.COMMITTED, "i32")
     fields = {
         RECORD.INFO: r["info"], RECORD.A: r["a"], RECORD.B: r["b"], RECORD.GROUP: group,
         RECORD.LINE: r["line"], RECORD.ADDS: r["adds"], RECORD.METADATA: r["metadata"],
     }  # fmt: skip
     for offset, value in fields.items():
-        r.put(record, offset, value, 4)
-    r.put(state, PRODUCTS.END, r.op("add", end, 1), 4)
-    r.give(r.const("i32", 0))
+        r.put(record, offset, value)
+    r.put(state, PRODUCTS.END, r.op("add", end, 1))
+    r.give(0)
     return r
 
 
 def _compact(r: Routine, state: Value) -> None:
     """Make room in a full queue: move it to the front, or perform the warp's products if all are in flight."""
-    kept = r.field(state, PRODUCTS.KEPT, "i32", 4)
-    with r.when(r.compare("icmp eq", kept, 0)):
-        target = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32", 4), 1)
+    kept = r.field(state, PRODUCTS.KEPT, "i32")
+    with r.when(r.equals(kept, 0)):
+        target = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32"), 1)
         _perform_own(r, target)
         r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
     with r.otherwise():
-        records = r.field(state, PRODUCTS.RECORDS, "ptr", 8)
-        there = r.op("sub", r.const("i32", CAPACITY), kept)
+        records = r.field(state, PRODUCTS.RECORDS, "ptr")
+        there = r.op("sub", CAPACITY, kept)
         r.move(records, r.item(records, kept, RECORD.SIZE), r.op("mul", r.wide(there), RECORD.SIZE))
         for name in (PRODUCTS.FIRST, PRODUCTS.END, PRODUCTS.KEPT):
-            r.put(state, name, r.op("sub", r.field(state, name, "i32", 4), kept), 4)
+            r.change(state, name, "sub", kept)
 
 
 def _perform_own(r: Routine, target: Value) -> None:
-    index = r.field(r["warp"], WARP.INDEX, "i32", 4)
-    own = r.op("shl", r.const("i32", 1), r.op("and", index, _WARPS - 1))
+    index = r.field(r["warp"], WARP.INDEX, "i32")
+    own = r.op("shl", 1, r.op("and", index, _WARPS - 1))
     _perform(r, own, target)
 
 
-def _perform(r: Routine, which: Value, target: Value) -> None:
-    pointers = [r[name] for name in _ARGUMENTS]
-    answer = r.call("tw_wgmma_until", "i32", *pointers, which, target)
-    with r.when(r.compare("icmp ne", answer, 0)):
-        r.give(r.const("i32", 2))
-
-
-def _all_warps(r: Routine) -> Value:
-    return r.const("i32", (1 << _WARPS) - 1)
+def _perform(r: Routine, which: Value | int, target: Value) -> None:
+    answer = r.call("tw_wgmma_until", "i32", *r.pointers(), which, target)
+    r.give_if(r.differs(answer, 0), 2)
 
 
 def _commit() -> Routine:
     """Commit a group; resume the warps of the warpgroup that waited for it."""
-    r = Routine("tw_wgmma_commit", "i32", **_ARGUMENTS, mask="i32", line="i32")
+    r = Routine("tw_wgmma_commit", "i32", **POINTERS, mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
-    closed = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32", 4), 1)
-    r.put(state, PRODUCTS.COMMITTED, closed, 4)
-    order = r.field(r["ctx"], LAUNCH.ORDER, "i64", 8)
+    closed = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32"), 1)
+    r.put(state, PRODUCTS.COMMITTED, closed)
+    order = r.field(r["ctx"], LAUNCH.ORDER, "i64")
     least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
-    with r.when(r.compare("icmp eq", order, _EAGER)), r.when(r.compare("icmp eq", least, closed)):
-        _perform(r, _all_warps(r), closed)
-    with r.when(r.compare("icmp ugt", order, _LATE)), r.when(r.compare("icmp eq", _next_random_bit(r), 0)):
+    with r.when(r.equals(order, _EAGER)), r.when(r.equals(least, closed)):
+        _perform(r, _ALL_WARPS, closed)
+    with r.when(r.is_above(order, _LATE)), r.when(_tosses_heads(r)):
         _perform_own(r, closed)
-    start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), -_WARPS))
-    with r.count(_WARPS) as number:
-        _resume(r, _warp(r, r["ctx"], r["block"], r.op("add", start, number)), least)
-    r.give(r.const("i32", 0))
+    with _each_warp_of_group(r) as (_, warp):
+        _resume(r, warp, least)
+    r.give(0)
     return r
 
 
-def _next_random_bit(r: Routine) -> Value:
-    """Return the next bit of the worker's random numbers."""
-    seed = r.op("mul", r.field(r["worker"], 16, "i64", 8), 6364136223846793005)
-    seed = r.op("add", seed, 1442695040888963407)
-    r.put(r["worker"], 16, seed, 8)
-    return r.op("and", r.op("lshr", seed, 40), 1)
+def _tosses_heads(r: Routine) -> Value:
+    return r.equals(r.op("and", r.op("lshr", advance_seed(r), 40), 1), 0)
 
 
 def _resume(r: Routine, warp: Value, least: Value) -> None:
     state = _state(r, warp)
-    awaited = r.field(state, PRODUCTS.AWAITED, "i32", 4)
-    waits = r.compare("icmp ne", awaited, 0)
-    with r.when(r.both(waits, r.compare("icmp ule", awaited, least))):
-        _perform(r, _all_warps(r), awaited)
+    awaited = r.field(state, PRODUCTS.AWAITED, "i32")
+    waits = r.differs(awaited, 0)
+    with r.when(r.both(waits, r.is_at_most(awaited, least))):
+        _perform(r, _ALL_WARPS, awaited)
         r.call("tw_wgmma_return", "void", r["ctx"], warp, awaited)
-        r.put(state, PRODUCTS.AWAITED, r.const("i32", 0), 4)
-        r.put(warp, WARP.BLOCKED, r.const("i32", 0), 4)
-        waiting = r.compare("icmp eq", r.field(warp, WARP.STATUS, "i32", 4), Status.WAITING)
-        with r.when(waiting):
-            r.put(warp, WARP.STATUS, r.const("i32", Status.READY), 4)
+        r.put(state, PRODUCTS.AWAITED, 0)
+        r.put(warp, WARP.BLOCKED, 0)
+        with r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.WAITING)):
+            r.put(warp, WARP.STATUS, Status.READY)
 
 
 def _wait() -> Routine:
     """Wait until no more than ``left`` groups are in flight: 0 goes on, 1 waits for other warps, 2 failed."""
-    r = Routine("tw_wgmma_wait", "i32", **_ARGUMENTS, left="i32", mask="i32", line="i32")
+    r = Routine("tw_wgmma_wait", "i32", **POINTERS, left="i32", mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
-    closed = r.field(state, PRODUCTS.COMMITTED, "i32", 4)
+    closed = r.field(state, PRODUCTS.COMMITTED, "i32")
     target = r.intrinsic("llvm.usub.sat", closed, r["left"])
     least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
-    with r.when(r.compare("icmp ule", target, least)):
-        _perform(r, _all_warps(r), target)
+    with r.when(r.is_at_most(target, least)):
+        _perform(r, _ALL_WARPS, target)
         r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
-        r.give(r.const("i32", 0))
-    r.put(state, PRODUCTS.AWAITED, target, 4)
-    r.put(state, PRODUCTS.LINE, r["line"], 4)
-    r.put(r["warp"], WARP.BLOCKED, r.const("i32", -1), 4)
-    r.give(r.const("i32", 1))
+        r.give(0)
+    r.put(state, PRODUCTS.AWAITED, target)
+    r.put(state, PRODUCTS.LINE, r["line"])
+    r.put(r["warp"], WARP.BLOCKED, -1)
+    r.give(1)
     return r

@@ -1,0 +1,185 @@
+"""The scheduler: clusters one after another, and of each cluster the warps that can run, of whichever block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, Outcome, Status
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import MutableValue, Routine
+from tilewise.emulator.support.cluster_parts import each_block, find_block, find_warp
+from tilewise.emulator.support.seeds import advance_seed
+
+__all__ = ["routines"]
+
+_TURNS = 64  # that a cluster has before others of its worker run, if it may wait for those
+_BACKWARDS, _SEEDED = 1, 2  # of the orders in which a round takes warps
+
+
+def routines() -> list[Routine]:
+    return [_run_clusters(), _run_cluster(), _choose_step(), _sum_progress()]
+
+
+def _run_clusters() -> Routine:
+    """Run clusters, those that are under way first, until one cannot go on or none is left: an ``Outcome``."""
+    r = Routine("tw_work", "i32", ctx="ptr", worker="ptr", block="ptr")
+    ctx, block = r["ctx"], r["block"]
+    with r.loop():
+        _give_if_stopped(r)
+        with r.when(r.equals(r.field(block, BLOCK.ACTIVE, "i32"), 0)):
+            number = r.call("tw_next", "i64", ctx)
+            r.give_if(r.compare("icmp slt", number, 0), Outcome.FINISHED)
+            r.atomic("add", r.at(ctx, LAUNCH.BEGUN), r.const("i64", 1), "monotonic")
+            cluster, chosen = r.variable("i64", number), r.field(ctx, LAUNCH.CHOSEN, "ptr")
+            with r.unless(r.is_null(chosen)):
+                cluster.put(r.element(chosen, number, "i64"))
+            r.call("tw_begin", "void", ctx, block, cluster.get())
+        outcome = r.call("tw_run", "i32", ctx, r["worker"], block)
+        r.give_if(r.differs(outcome, Outcome.FINISHED), outcome)
+        r.put(block, BLOCK.ACTIVE, 0)
+        r.atomic("add", r.at(ctx, LAUNCH.DONE), r.field(ctx, LAUNCH.CLUSTER, "i64"), "monotonic")
+    return r
+
+
+def _give_if_stopped(r: Routine) -> None:
+    stop = r.load_atomic(r.at(r["ctx"], LAUNCH.STOP), "i32", "acquire")
+    r.give_if(r.differs(stop, 0), Outcome.ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One round of a cluster's warps: the warp to take at each step, and what came of those that ran."""
+
+    order: Value
+    warps: Value  # of a block
+    count: Value  # of warps of the cluster
+    begin: Value  # where a seeded round starts
+    step: Value  # and how far it steps
+    progress: MutableValue  # whether a warp ended or came to a barrier
+    ready: MutableValue  # whether a warp was in a loop that waits for others
+
+
+def _run_cluster() -> Routine:
+    """Run a cluster's warps by turns until the cluster is complete or cannot go on: an ``Outcome``."""
+    r = Routine("tw_run", "i32", ctx="ptr", worker="ptr", first="ptr")
+    ctx = r["ctx"]
+    warps, order = r.field(ctx, LAUNCH.WARPS, "i64"), r.field(ctx, LAUNCH.ORDER, "i64")
+    count = r.op("mul", warps, r.field(ctx, LAUNCH.CLUSTER, "i64"))
+    pauses = r.differs(r.field(ctx, LAUNCH.PAUSES, "i64"), 0)
+    with r.loop():
+        _give_if_stopped(r)
+        # Where a seeded round starts, and how far it steps: it meets every warp once, in an order of its own.
+        seed, step = advance_seed(r), r.variable("i64", 1)
+        with r.when(r.equals(order, _SEEDED)):
+            step.put(r.call("tw_step", "i64", count, r.op("lshr", seed, 17)))
+        progress, ready = r.variable("i1", 0), r.variable("i1", 0)
+        now = _Round(order, warps, count, r.op("lshr", seed, 33), step.get(), progress, ready)
+        with r.count(count) as i:
+            block, warp = _choose_warp(r, now, i)
+            with r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.READY)):
+                _run_warp(r, now, block, warp)
+        freed = r.call("tw_free_waiting", "i32", ctx, r["worker"], r["first"])
+        r.give_if(r.differs(freed, 0), Outcome.ENDED)
+        _give_if_stuck(r, now)
+        # Where clusters take turns, every other round is the last for now.
+        tails = r.is_below(r.op("lshr", seed, 60), 8)
+        r.give_if(r.both(tails, pauses), Outcome.PAUSED)
+    return r
+
+
+def _choose_warp(r: Routine, now: _Round, i: Value) -> tuple[Value, Value]:
+    """Return the block and the warp that are next in a round's order."""
+    backwards = r.op("sub", r.op("sub", now.count, 1), i)
+    chosen = r.variable("i64", r.select(r.equals(now.order, _BACKWARDS), backwards, i))
+    with r.when(r.equals(now.order, _SEEDED)):
+        chosen.put(r.op("urem", r.op("add", now.begin, r.op("mul", i, now.step)), now.count))
+    # NOTE: 32 bits are divided in a third of the time.
+    rank = r.wide(r.op("udiv", r.narrow(chosen.get()), r.narrow(now.warps)))
+    number = r.op("sub", chosen.get(), r.op("mul", rank, now.warps))
+    block = find_block(r, r["first"], rank)
+    return block, find_warp(r, block, number)
+
+
+def _run_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
+    """Run a warp until it stops, in the general build if it must."""
+    ctx, worker = r["ctx"], r["worker"]
+    general, fast = r.field(ctx, LAUNCH.GENERAL, "ptr"), r.field(ctx, LAUNCH.FAST, "ptr")
+    with r.loop() as attempts:
+        slow = r.differs(r.field(warp, WARP.GENERAL, "i32"), 0)
+        code = r.select(slow, general, fast)
+        r.give_if(r.is_null(code), Outcome.GENERAL)
+        failed = r.call("tw_gust", "i32", ctx, worker, r["first"])
+        r.give_if(r.differs(failed, 0), Outcome.ENDED)
+        answer = r.call_at(code, "i32", ctx, worker, block, warp)
+        attempts.leave(r.differs(answer, Answer.DEOPT))
+        r.put(warp, WARP.GENERAL, 1)
+    with r.when(r.equals(answer, Answer.WAIT)):
+        now.progress.put(1)
+        blocked = r.differs(r.field(warp, WARP.BLOCKED, "i32"), 0)
+        r.put(warp, WARP.STATUS, r.select(blocked, Status.WAITING, Status.READY))
+    with r.otherwise_when(r.equals(answer, Answer.EXIT)):
+        now.progress.put(1)
+        _end_warp(r, now, block, warp)
+    with r.otherwise_when(r.equals(answer, Answer.YIELD)):
+        now.ready.put(1)
+    with r.otherwise():
+        r.give(Outcome.ENDED)
+
+
+def _end_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
+    """Count a warp as done, and with the last one of a cluster complete what is in flight: the cluster is finished."""
+    ctx, worker, first = r["ctx"], r["worker"], r["first"]
+    r.call("tw_depart", "void", ctx, worker, block, warp, -1)
+    r.put(warp, WARP.STATUS, Status.DONE)
+    done = r.change(block, BLOCK.DONE, "add", 1)
+    with r.when(r.equals(r.wide(done), now.warps)):
+        left = r.change(first, BLOCK.LEFT, "add", 1)
+        with r.when(r.equals(r.wide(left), r.field(ctx, LAUNCH.CLUSTER, "i64"))):
+            failed = r.call("tw_land", "i32", ctx, worker, first)
+            r.give_if(r.differs(failed, 0), Outcome.ENDED)
+            r.give(Outcome.FINISHED)
+
+
+def _give_if_stuck(r: Routine, now: _Round) -> None:
+    """End the turn of a cluster that does not get on or, as it may wait for others, has had its turns."""
+    ctx, worker, first = r["ctx"], r["worker"], r["first"]
+    ready, progress = (r.wide(item.get()) for item in (now.ready, now.progress))
+    turns = r.change(first, BLOCK.TURNS, "add", ready, "i64")
+    r.change(first, BLOCK.PROGRESS, "add", progress, "i64")
+    count, seen = r.call("tw_counted", "i64", ctx, first), r.field(first, BLOCK.SEEN, "i64")
+    r.put(first, BLOCK.SEEN, count)
+    still = r.equals(count, seen)
+    with r.when(r.either(still, r.is_above(turns, _TURNS))):
+        # Something in flight may be what the warps wait for.
+        landed = r.call("tw_idle", "i32", ctx, worker, first)
+        r.give_if(r.is_above(landed, 1), Outcome.ENDED)
+        with r.unless(r.both(still, r.equals(landed, 1))):
+            r.give_if(r.both(still, r.negation(now.ready.get())), Outcome.DEADLOCK)
+            r.put(first, BLOCK.TURNS, r.const("i64", 0))
+            r.give(Outcome.STUCK)
+
+
+def _choose_step() -> Routine:
+    """Return a step like ``wish`` that meets every one of some warps: it and their number have no common divisor."""
+    r = Routine("tw_step", "i64", warps="i64", wish="i64")
+    step = r.variable("i64", r.op("urem", r["wish"], r["warps"]))
+    with r.loop():
+        divided, divisor = r.variable("i64", r["warps"]), r.variable("i64", step.get())
+        with r.loop() as euclid:
+            a, b = divided.get(), divisor.get()
+            euclid.leave(r.equals(b, 0))
+            divided.put(b)
+            divisor.put(r.op("urem", a, b))
+        r.give_if(r.equals(divided.get(), 1), step.get())
+        step.add(1)
+    return r
+
+
+def _sum_progress() -> Routine:
+    """Return what the blocks of a cluster have counted, all together."""
+    r = Routine("tw_counted", "i64", ctx="ptr", first="ptr")
+    total = r.variable("i64", 0)
+    with each_block(r, r["first"]) as (_, block):
+        total.add(r.field(block, BLOCK.PROGRESS, "i64"))
+    r.give(total.get())
+    return r
