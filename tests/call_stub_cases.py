@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import struct
 import sys
 import types
@@ -102,11 +103,15 @@ def python_calls(work: Callable[[], Any]) -> list[str]:
         if event == "call":
             names.append(frame.f_code.co_name)
 
+    collects = gc.isenabled()
+    gc.disable()  # which runs callbacks of other libraries, now and then
     sys.setprofile(watch)
     try:
         work()
     finally:
         sys.setprofile(None)
+        if collects:
+            gc.enable()
     return names[1:]
 
 
