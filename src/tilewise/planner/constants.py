@@ -305,19 +305,24 @@ def scaled(gpu: Gpu | None) -> Constants:
         units={name: rescale(name, unit) for name, unit in model.units.items()},
     )
     if gpu.name in _SAME_CHIP:
-        model = replace(model, watts=model.watts * _SAME_CHIP[gpu.name])
-        if gpu.l2_bytes >= known.l2_bytes:
-            return model
-        split = replace(model.units["wgmma_gemm"], split_clocks=_SPLIT_IN_LESS_L2)
-        return replace(
-            model,
-            straddling=_STRADDLING_IN_LESS_L2,
-            cluster_latency_clocks=_CLUSTER_LATENCY_IN_LESS_L2,
-            units={**model.units, "wgmma_gemm": split},
-        )
+        return _of_same_chip(model, gpu, known)
     return replace(
         model,
         l2_bytes_per_clock=model.l2_bytes_per_clock * share_of_l2,
         workspace_bandwidth=model.workspace_bandwidth * memory,
         watts=math.inf,
+    )
+
+
+def _of_same_chip(model: Constants, gpu: Gpu, known: Gpu) -> Constants:
+    """The constants of a GPU with the measured one's chip, whose clock and memory the model has already."""
+    model = replace(model, watts=model.watts * _SAME_CHIP[gpu.name])
+    if gpu.l2_bytes >= known.l2_bytes:
+        return model
+    split = replace(model.units["wgmma_gemm"], split_clocks=_SPLIT_IN_LESS_L2)
+    return replace(
+        model,
+        straddling=_STRADDLING_IN_LESS_L2,
+        cluster_latency_clocks=_CLUSTER_LATENCY_IN_LESS_L2,
+        units={**model.units, "wgmma_gemm": split},
     )

@@ -34,7 +34,7 @@ from tilewise.kernels.epilogue import partial_bytes
 from tilewise.kernels.gemm.arrange import copied, copy_bytes, moves_lines, transposes_bytes
 from tilewise.kernels.spec import KernelSpec, Settings, Work, access_bytes
 from tilewise.operands import Operands, ceil_div
-from tilewise.planner.constants import Constants
+from tilewise.planner.constants import Constants, UnitCost
 from tilewise.planner.target import Target
 
 __all__ = ["Prediction", "copy_seconds", "count_resident", "estimate", "predict", "predict_work"]
@@ -209,7 +209,7 @@ def _spend(
     """
     unit, block = constants.units[work.unit], work.block
     (steps, step_bytes, cold), (waves, most, rest) = loop, blocks
-    (m, n), item = size, operands.a.itemsize
+    item = operands.a.itemsize
 
     # What one block's step takes of an SM, in clocks, by each of what it needs.
     macs, warps = block.m * block.n * block.k, work.threads / 32
@@ -224,16 +224,7 @@ def _spend(
         lines = ((block.m, access_bytes(operands.a)), (block.n, access_bytes(operands.b)))
         accesses = sum(count / min(width, _LEAST) for count, width in lines if width < 16)
         narrow = block.k * item * accesses / unit.loads_per_clock
-    # What lies outside of C takes turns as well, but not element by element.
-    store = block.m * block.n * operands.c.itemsize / unit.store_bytes_per_clock
-    if work.store_bytes < 16:
-        # Of warpgroups that have tiles of their own one stores alone.
-        store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock * (2 if work.pingpong else 1)
-    if work.storers == 1 and work.parts == 1:
-        store *= unit.stored_alone
-    if not operands.epilogue.is_plain:
-        arrays = sum(one.by_row and one.by_column and not one.scales for one in operands.epilogue.arrays)
-        store += block.m * block.n * unit.epilogue_clocks * (1 + arrays) * 2 / work.storers
+    store = _store_clocks(work, operands, size, unit)
     start, wait = unit.start_clocks, 0.0
     if work.cluster > 1:
         start, wait = start + constants.cluster_start_clocks, constants.cluster_step_clocks
@@ -257,6 +248,22 @@ def _spend(
         hidden = steps * busy * (work.tiles - 1) / work.tiles if work.pingpong else 0.0
         clocks["store"] += count * work.tiles * max(resident * store - hidden, resident * store / work.tiles)
     return clocks
+
+
+def _store_clocks(work: Work, operands: Operands, size: tuple[int, int], unit: UnitCost) -> float:
+    """What storing a tile of C, which is of this size, takes of an SM."""
+    block, (m, n) = work.block, size
+    # What lies outside of C takes turns as well, but not element by element.
+    store = block.m * block.n * operands.c.itemsize / unit.store_bytes_per_clock
+    if work.store_bytes < 16:
+        # Of warpgroups that have tiles of their own one stores alone.
+        store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock * (2 if work.pingpong else 1)
+    if work.storers == 1 and work.parts == 1:
+        store *= unit.stored_alone
+    if not operands.epilogue.is_plain:
+        arrays = sum(one.by_row and one.by_column and not one.scales for one in operands.epilogue.arrays)
+        store += block.m * block.n * unit.epilogue_clocks * (1 + arrays) * 2 / work.storers
+    return store
 
 
 def _overlap(*times: float) -> float:
