@@ -96,6 +96,8 @@ def test_a_row_agrees_with_itself(gpu: Gpu) -> None:
     assert gpu.limits is gpus.limits(gpu.capability)
     assert gpu.base_mhz is None or gpu.base_mhz < gpu.boost_mhz
     assert gpu.tensor_mhz <= gpu.boost_mhz < 3500
+    if gpu.capability not in ((8, 7), (12, 1)):  # clocks go in steps of 7.5 MHz, but for those beside a CPU
+        assert {round(clock) % 15 for clock in (gpu.base_mhz, gpu.boost_mhz) if clock} <= {0, 7, 8}
     assert gpu.l2_bytes < gpu.memory_bytes
     assert gpu.peaks.fp32 == pytest.approx(gpu.fp32_peak)
     assert gpu.source
