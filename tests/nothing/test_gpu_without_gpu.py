@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.devices import exchange, gpu
+from tilewise.devices.gpu import device as gpu_device
 from tilewise.devices.gpu import driver as words
 from tilewise.devices.gpu import pool_memory
 from tilewise.devices.gpu.arrays import GpuArray
@@ -432,6 +433,19 @@ def test_memory_is_freed_after_every_stream_that_used_it(device: PretendDevice) 
     assert not device.told, "a view keeps the memory"
     del view
     assert device.told == [(1, "waits for", 7), ("freed",)]
+
+
+@pytest.mark.parametrize("stream", [None, 1, 7])
+def test_what_another_library_has_in_flight_is_waited_for(device: PretendDevice, stream: int | None) -> None:
+    described = {"version": 3, "shape": (), "typestr": "<f4", "data": (4096, False), "stream": stream}
+    source = SimpleNamespace(__cuda_array_interface__=described)
+    asked: list[int] = []
+    device._lies_here = asked.append  # type: ignore[attr-defined]
+    foreign = gpu_device.GpuDevice._foreign(device, source)  # type: ignore[arg-type]
+    assert foreign is not None
+    assert (foreign.ptr, foreign.shape, foreign.owner) == (4096, (), source)
+    assert asked == [4096]
+    assert device.told == ([(1, "waits for", 7)] if stream == 7 else [])
 
 
 def test_free_ends_every_view(device: PretendDevice) -> None:

@@ -96,9 +96,14 @@ def test_a_row_agrees_with_itself(gpu: Gpu) -> None:
     assert gpu.limits is gpus.limits(gpu.capability)
     assert gpu.base_mhz is None or gpu.base_mhz < gpu.boost_mhz
     assert gpu.tensor_mhz <= gpu.boost_mhz < 3500
+    if gpu.capability not in ((8, 7), (12, 1)):  # clocks go in steps of 7.5 MHz, but for those beside a CPU
+        assert {round(clock) % 15 for clock in (gpu.base_mhz, gpu.boost_mhz) if clock} <= {0, 7, 8}
     assert gpu.l2_bytes < gpu.memory_bytes
     assert gpu.peaks.fp32 == pytest.approx(gpu.fp32_peak)
     assert gpu.source
+    assert all(word in gpu.title.lower() for word in gpu.name.split("-")), (
+        "no name of another, nor of a source"
+    )
     if gpu.memory_mhz is not None:  # two bits a clock on every wire of the bus
         assert gpu.memory_bandwidth == pytest.approx(
             gpu.memory_mhz * 1e6 * 2 * gpu.memory_bus_bits / 8, rel=0.01

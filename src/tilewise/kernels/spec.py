@@ -44,7 +44,6 @@ Settings = Mapping[str, int | str]
 
 PLAIN = Epilogue()
 _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
-_ALIGNMENT_MOST = 256  # bytes; a better one changes nothing
 _LINE_BYTES = 128  # of L2
 AS_IT_IS = "none"
 """Of the setting ``widened``: no operand becomes wider on its way. Of ``b_element``: it is that of A."""

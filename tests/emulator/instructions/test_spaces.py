@@ -45,20 +45,22 @@ def numbers(rng: np.random.Generator) -> Array:
 
 
 # -- local memory -----------------------------------------------------------------------------------------------
-def test_every_thread_has_its_own_local_memory(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("of_module", [False, True])
+def test_every_thread_has_its_own_local_memory(rng: np.random.Generator, of_module: bool) -> None:
     """At one address for all and at one for each; by its own addresses and by generic ones."""
     a = numbers(rng)
-    body = """
-.local .align 16 .b8 stack[64]; .reg .b64 %s, %o; .reg .b16 %n;
+    stack = ".local .align 16 .b8 stack[64];"
+    body = f"""
+{"" if of_module else stack} .reg .b64 %s, %o; .reg .b16 %n;
 mov.u64 %s, stack;
 st.local.u32 [stack], 77;
-st.local.v4.u32 [stack+16], {%a, %t, 3, 4};
+st.local.v4.u32 [stack+16], {{%a, %t, 3, 4}};
 and.b32 %x, %a, 7; mul.wide.u32 %o, %x, 2; add.u64 %o, %s, %o; cvt.u16.u32 %n, %t; st.local.u16 [%o+32], %n;
 ld.local.s16 %e, [%o+32];
 cvta.local.u64 %f, %s; ld.u32 %d, [%f+16]; st.u32 [%f+20], %d; ld.local.u32 %y, [stack+20]; add.u32 %d, %d, %y;
 ld.local.u32 %g, [stack];
 """
-    out = run(body, a, count=3)
+    out = run(body, a, stack if of_module else "", count=3)
     assert (out[:, 0] == 2 * a).all() and (out[:, 1] == np.arange(COUNT)).all() and (out[:, 2] == 77).all()
 
 

@@ -14,13 +14,13 @@ import pytest
 
 import tilewise
 from tests.documented import documented_keys
-from tilewise.bench import gemm_bench, gemm_products
+from tilewise.bench import dispatch, gemm_bench, gemm_products
 from tilewise.bench.gemm_cases import DTYPES, GIVEN, SUITES, GemmCase, has_rival, parse_shape, select_cases
 from tilewise.bench.gemm_figures import OURS, GemmFigures, GemmRow, Spread, Timing, summarise, timed_row
 from tilewise.bench.gemm_products import buffer_bytes, count_sets
 from tilewise.bench.gemm_timing import Replay, count_launches
 from tilewise.bench.gpu_monitor import Sample, average, parse_sample
-from tilewise.bench.product import fresh_seed
+from tilewise.bench.product import WrongResult, fresh_seed
 from tilewise.cli.main import main
 from tilewise.devices import Device, gpu
 from tilewise.devices.emulated import open_emulator
@@ -385,3 +385,17 @@ def test_pytorch_has_to_be_there_and_see_the_gpu(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ToolError, match=r"pip install 'tilewise\[torch\]'"):
         gemm_bench.bench_gemm([SMALL])
     assert "torch" in sys.modules
+
+
+def test_fused_calls_do_the_same_before_they_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``tilewise bench dispatch``: each call beside its rival, and a wrong one is not timed."""
+    extras = dispatch._torch_extras("cpu")
+    monkeypatch.setattr(dispatch, "_torch_extras", lambda _place: extras)
+    a, b, out = dispatch._torch_operands("cpu")
+    with torch.no_grad():
+        calls = dispatch._fused_calls(torch, a, b, out)
+        torch.testing.assert_close(calls["linear_us"](), calls["torch_linear_us"](), atol=0.25, rtol=0)
+        assert torch.equal(calls["fused_us"]().clone(), calls["fused_python_us"]())
+        monkeypatch.setattr(dispatch, "matmul", lambda a, b, **more: tilewise.matmul(b, a, **more))
+        with pytest.raises(WrongResult, match="an epilogue is wrong on the GPU: off by"):
+            dispatch._fused_calls(torch, a, b, out)

@@ -16,8 +16,9 @@ from tilewise.cli.main import main
 from tilewise.errors import ArgumentError, DeviceError
 from tilewise.instruments.checking import Checker
 from tilewise.nn import launch_shapes
-from tilewise.nn.checkpoint import load_checkpoint
+from tilewise.nn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tilewise.nn.float64_model import compare_curves
+from tilewise.nn.network import Network
 
 LATE = tw.device("emulator", order="late")
 # NOTE: one size for most of the tests, as compiling takes longer than they do: its launches have clusters, each of them.
@@ -85,6 +86,23 @@ def test_what_is_no_checkpoint_is_told(tmp_path: Path, content: bytes) -> None:
         load_checkpoint(tmp_path / "other.npz")
     with pytest.raises(ArgumentError, match=r"^resume must be a checkpoint, which is not there, not '/"):
         load_checkpoint(tmp_path / "none.npz")
+
+
+def test_a_checkpoint_says_its_version_and_no_other_is_read(tmp_path: Path) -> None:
+    """Files of version 1 lie on disks: another number for what is written takes a reader for both."""
+    path, network = tmp_path / "checkpoint.npz", Network.begin(SMALL)
+    save_checkpoint(path, Checkpoint(network, SMALL, "of the samples", []))
+    read = load_checkpoint(path)
+    same_network(read.network, network)
+    assert (read.options, read.digest, read.epochs) == (SMALL, "of the samples", [])
+    with np.load(path) as opened:
+        arrays = dict(opened)
+    about = json.loads(arrays["about"].tobytes())
+    assert about["version"] == 1
+    arrays["about"] = np.frombuffer(json.dumps({**about, "version": 2}).encode(), np.uint8)
+    np.savez(path, **arrays)
+    with pytest.raises(ArgumentError, match=r"^resume must be a checkpoint of version 1, not 2$"):
+        load_checkpoint(path)
 
 
 def test_the_loss_falls_as_in_float64() -> None:

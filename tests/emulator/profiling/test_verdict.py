@@ -56,6 +56,7 @@ def test_idle_multiprocessors_are_named() -> None:
     verdict = profile.verdict
     assert verdict is not None and (verdict.idle_sms, verdict.sms) == (100, 132)
     assert verdict.gains[0].what.startswith("idle SMs")
+    assert "a number of them that 132 SMs share evenly" in verdict.gains[0].remedy
     assert verdict.gains[0].times == pytest.approx(132 / 32, rel=0.01)
     assert "100 of 132 SMs have no block" in str(verdict)
 

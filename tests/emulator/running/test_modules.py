@@ -175,7 +175,7 @@ def test_a_module_of_ptx_knows_what_ptx_says() -> None:
         ("c", "abcd", "must be an array, a number or bytes, not 'str'"),
         ("table", np.zeros((3, 2), np.float32), r"must have the shape \(2, 3\) of `float table\[2\]\[3\]`, or be flat"),
         ("count", 1.5, "must be integers for `int count`, not 1.5; round them first"),
-        ("count", 1 << 40, "must be int32 for `int count`"),
+        ("count", 1 << 40, r"^module\['count'\] must be int32 for `int count`, not 1099511627776$"),
         ("count", [[1], [2, 3]], "must be int32 for `int count`"),
         ("pair", 3, "must be an array or bytes, as the type of the variable pair is not known"),
         ("where", None, "must be an array, a number or bytes"),

@@ -107,8 +107,8 @@ class Resident:
         self,
         build: Build,
         shared_bytes: int,
-        blocks: int = 1,
-        flights: int = 0,
+        blocks: int,
+        flights: int,
         checks: Checks | None = None,
     ) -> None:
         self.blocks, self.flights = blocks, flights
