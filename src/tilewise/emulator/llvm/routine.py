@@ -194,6 +194,12 @@ class Routine(Emitter):
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
         yes, no, end = self.label("yes"), self.label("no"), self.label("end")
+        with self._choose(condition, yes, no, end):
+            yield
+
+    @contextmanager
+    def _choose(self, condition: Value, yes: str, no: str, end: str) -> Iterator[None]:
+        """Write what runs at ``yes`` where a condition holds; from ``no`` the end follows, until ``_reopen``."""
         self.branch(condition, yes, no)
         self.place(yes)
         yield
@@ -228,13 +234,8 @@ class Routine(Emitter):
         yes, no = self.label("yes"), self.label("no")
         end, found = self._reopen()
         self.lines += found
-        self.branch(condition, yes, no)
-        self.place(yes)
-        yield
-        self._go(end)
-        self.place(no)
-        self.jump(end)
-        self.place(end)
+        with self._choose(condition, yes, no, end):
+            yield
 
     @contextmanager
     def unless(self, condition: Value) -> Iterator[None]:

@@ -112,6 +112,7 @@ def refuse(**given: Any) -> None:
         "epilogue": "use bias=, activation= and the like",
         "plan": "leave it out, or call tw.matmul outside of jax.jit, jax.grad and jax.vmap",
         "copy": "leave it out, or call tw.matmul outside of jax.jit, jax.grad and jax.vmap",
+        "split_float32": "give the matrix itself",
     }
     for name, value in given.items():
         if value is not None:

@@ -320,6 +320,8 @@ def refuse(**given: Any) -> None:
             fix = "use torch.no_grad() or .detach()"
             if name == "epilogue":
                 fix += ", or bias=, activation= and the like"
+            elif name == "split_float32":
+                fix += ", or give the matrix itself"
             elif "scale" in name:
                 fix += ", or multiply by what Quantized.dequantize() gives"
             raise ArgumentError(name, rule, fix=fix)

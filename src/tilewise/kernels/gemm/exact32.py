@@ -107,8 +107,8 @@ class Lines:
     source: Operand
     counts: tuple[int, int] = (1, 1)  # matrices along the two axes of the stack
     begin: int = 0  # of its part of the workspace, or of another operand
-    home: str = "workspace"
-    made: bool = False  # before the call
+    home: str = "workspace"  # the operand that it is a part of
+    made: bool = False  # before the call: nothing is left to split
 
     @property
     def count(self) -> int:
