@@ -62,6 +62,7 @@ class Case:
     groups: int = 0
     epilogue: bool = False
     scales: tuple[int, int] = (0, 0)  # rows of A and columns of B that share scales of terms
+    copied: bool = False  # whether an operand is widened first
     entry: int = 0  # which of the plan's launches
 
     @property
@@ -130,13 +131,13 @@ def _wgmma(dtype: str, partition: str, *code: str, **more: Any) -> Case:
     )
 
 
-def _widening(dtype: str, b_dtype: str, partition: str, *loop: str, split: int = 1) -> Case:
+def _widening(dtype: str, b_dtype: str, partition: str, *loop: str, split: int = 1, **more: Any) -> Case:
     """A few rows by weights of 8 bits, whose fragments come from registers."""
     n = partition.split("x")[1]
     math = rf"HGMMA\.64x{n}x16\.F32" + (r"\.BF16" if dtype == "bfloat16" else "")
     given: dict[str, int | str] = {"partition": partition, "split": split, "tiles": 1, "cluster": "1x1"}
     return Case("wgmma", "h200", (int(n), 8192, 8192), dtype, given, ("HGMMA",), (math, r"LDS\.U16", *loop),
-                (r"UTMALDG\.2D",), layout="nt", b_dtype=b_dtype)  # fmt: skip
+                (r"UTMALDG\.2D",), layout="nt", b_dtype=b_dtype, **more)  # fmt: skip
 
 
 _CUBE = (4096, 4096, 4096)
@@ -214,6 +215,12 @@ CASES = (
     _widening("bfloat16", "int8", "64x64x128", split=3),
     _widening("bfloat16", "float8_e4m3fn", "128x16x128", r"F2FP\.F16\.E4M3\.UNPACK_B"),
     _widening("bfloat16", "float8_e5m2", "128x256x128"),
+    _widening("bfloat16", "float8_e4m3fn", "64x16x128", "FFMA", scales=(0, 128), wide=False),
+    _widening("bfloat16", "int8", "128x128x128", "FFMA", scales=(0, 1), wide=False),
+    _wgmma("int8", "128x128x128", "LDGSTS.E", "I2FP.F32.S32", "FFMA", layout="nt", scales=(128, 1), wide=False),
+    _mma("a100", "bfloat16", "64x64x64", r"HMMA\.16816\.F32\.BF16", r"LDSM\.16\.M88\.4", "FFMA",
+         layout="nt", given={"stages": 3}, b_dtype="float8_e4m3fn", scales=(0, 128), wide=False, copied=True),
+    _mma("rtx4090", "int8", "64x64x128", r"IMMA\.16832\.S8\.S8", "FFMA", layout="nt", given={"stages": 3}, scales=(1, 128), wide=False),
     Case("vector", "h200", _ROW, "bfloat16", {"along": "k", "rows": 4}, layout="nt", b_dtype="int8", blocks=6),
     Case("vector", "h200", _ROW, "bfloat16", {"along": "rows", "per_lane": 8}, wide=False, b_dtype="float8_e4m3fn", blocks=3),
 )  # fmt: skip
@@ -272,18 +279,19 @@ def _candidate(case: Case) -> Candidate:
         arithmetic=case.arithmetic, epilogue=epilogue,
     )  # fmt: skip
     spec = KERNELS[case.kernel]
-    return choose(operands, target_of(case.gpu), specs=(spec,), given=case.given, copy=False)
+    return choose(
+        operands, target_of(case.gpu), specs=(spec,), given=case.given, copy=None if case.copied else False
+    )
 
 
 def _scaled(case: Case) -> tw.EpilogueCall:
     """Scales of terms, as a call gives them."""
     (m, n, k), (rows, columns) = case.size, case.scales
     runs = -(-k // 128)
-    given = {
-        "s": np.ones((-(-m // rows), runs), np.float32),
-        "t": np.ones((runs, -(-n // columns)), np.float32),
-    }
-    return tw.epilogue("scaled(acc, s, t)", **given)
+    given = {"t": np.ones((runs, -(-n // columns)), np.float32)}
+    if rows:
+        given["s"] = np.ones((-(-m // rows), runs), np.float32)
+    return tw.epilogue(f"scaled(acc, {'s' if rows else '1'}, t)", **given)
 
 
 # ── the main loop ──

@@ -116,7 +116,7 @@ def _multiply_all(
         return [] if target is not None else _split_in_callers_kind(values, common)
     in_one_type(left.first, right.first, common, choice, widens=False)
     if not fused.is_plain:
-        fused = fit(fused, call.shapes.result, left.dtype)
+        fused = fit(fused, call.shapes.result, left.dtype, (left.dtype, right.dtype))
     if target is not None:
         check_overlaps(left, right, target, fused, extras)
         _multiply((left, right, target), fused, extras, call)

@@ -19,12 +19,12 @@ from tilewise.interop import HOST, View
 from tilewise.problem import (
     COMPLEX,
     EIGHT_BITS,
-    FLOAT8,
     INTEGERS,
     SCALED_TERMS,
     Epilogue,
     EpilogueArray,
     finished_type,
+    multiplied_type,
     sum_type,
 )
 
@@ -219,18 +219,18 @@ def _view_written(name: str, value: Any, parsed: Expression) -> View:
     return view._replace(shape=shape, strides=strides)
 
 
-def fit(fused: Fused, shape: tuple[int, ...], dtype: str) -> Fused:
-    """The epilogue of products of a type with arrays that kernels read; refuses those that do not broadcast to the
-    result, or lose bits. Of scales of terms the type alone is looked at."""
+def fit(fused: Fused, shape: tuple[int, ...], dtype: str, types: tuple[str, str]) -> Fused:
+    """The epilogue of products in a type, of operands of two, with arrays that kernels read; refuses those that do not
+    broadcast to the result, or lose bits. Of scales of terms the types alone are looked at."""
     sums = sums_of(dtype)
     if sums in COMPLEX and not parse(fused.expression).is_linear([name for name, _ in fused.numbers]):
         rule = "must add arrays and multiply by real numbers alone, of complex numbers"
         raise ArgumentError("epilogue", rule, fused.expression, "do it to the result")
     for name in fused.summed:
         _check_sums(name, fused, shape)
-    for name, view in fused.arrays.items():
-        if name in fused.scales:
-            _check_scales(name, view, dtype)
+    for name, operand in zip(fused.scales, types, strict=True):
+        if name:
+            _check_scales(name, fused.arrays[name], operand)
     views = tuple(
         view if name in fused.scales else _fit_array(name, view, fused, shape, sums)
         for name, view in fused.arrays.items()
@@ -239,10 +239,10 @@ def fit(fused: Fused, shape: tuple[int, ...], dtype: str) -> Fused:
 
 
 def _check_scales(name: str, view: View, dtype: str) -> None:
-    """Refuse scales of terms that are not float32, or of products of anything but float8."""
-    if dtype not in FLOAT8:
-        rule = f"must be the same along k, for products of {dtype}"
-        fix = "scales that differ along k are for float8 times float8: quantize both operands so"
+    """Refuse scales of terms that are not float32, or of an operand of more than 8 bits."""
+    if dtype not in EIGHT_BITS:
+        rule = f"must be the same along k, for an operand of {dtype}"
+        fix = "scales that differ along k are for operands of 8 bits: tw.quantize(…, block=128)"
         raise ArgumentError(name, rule, f"shape {view.shape}", fix)
     if view.dtype != "float32":
         raise ArgumentError(
@@ -336,7 +336,9 @@ def bits_of(values: Iterable[tuple[str, float]], sums: str) -> dict[str, int]:
     return {f"epilogue.{name}": int.from_bytes(one, "little") for name, one in bits.items()}
 
 
-def describe_dense(call: EpilogueCall | None, shape: tuple[int, ...], k: int, dtype: str) -> Epilogue:
+def describe_dense(
+    call: EpilogueCall | None, shape: tuple[int, ...], k: int, types: tuple[str, str]
+) -> Epilogue:
     """The epilogue of a result of this shape, for a plan made without arrays: they count as lying densely.
 
     ``k`` is how many terms its sums have.
@@ -344,7 +346,7 @@ def describe_dense(call: EpilogueCall | None, shape: tuple[int, ...], k: int, dt
     fused = view_arrays(call)
     if fused.is_plain:
         return fused.form
-    fused = fit(fused, shape, dtype)
+    fused = fit(fused, shape, multiplied_type(*types), types)
     arrays = []
     for name, view in fused.arrays.items():
         if name in fused.scales:

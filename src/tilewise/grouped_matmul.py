@@ -84,9 +84,10 @@ def grouped_matmul(
     target = {} if out is None else {"out": interop.view_output("out", out)}
     common = interop.common({**views, **target, **fused.arrays})
     where = find_device(common, device, (*views.values(), *target.values(), *fused.views))
+    types = left.dtype, right.dtype
     left, right = in_one_type(left, right, common, choice)
     dtype = multiplied_type(left.dtype, right.dtype)
-    fused = fused if fused.is_plain else fit(fused, shapes.result, dtype)
+    fused = fused if fused.is_plain else fit(fused, shapes.result, dtype, types)
     if out is not None:
         check_out(target["out"], shapes, choice.result_type(dtype))
         arrays = Arrays(left, right, target["out"], fused, ends)

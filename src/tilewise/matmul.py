@@ -236,9 +236,10 @@ def _multiply_anew(
     common = interop.common({"a": left, "b": right, **fused.arrays})
     where = find_device(common, device, (left, right, *fused.views))
     shapes = result_shapes(left.shape, right.shape)
+    types = left.dtype, right.dtype
     left, right = in_one_type(left, right, common, choice)
     dtype = multiplied_type(left.dtype, right.dtype)
-    fused = fused if fused.is_plain else fit(fused, shapes.result, dtype)
+    fused = fused if fused.is_plain else fit(fused, shapes.result, dtype, types)
     array = common.library.empty(shapes.result, choice.result_type(dtype), common.like)
     result = interop.view("out", array)
     if common.space == HOST and where.runs_on_gpu:
@@ -273,9 +274,10 @@ def _multiply_into(
     if made is None:
         result = interop.view_output("out", out)
         shapes = result_shapes(left.shape, right.shape)
+        types = left.dtype, right.dtype
         left, right = in_one_type(left, right, common, choice)
         dtype = multiplied_type(left.dtype, right.dtype)
-        fused = fused if fused.is_plain else fit(fused, shapes.result, dtype)
+        fused = fused if fused.is_plain else fit(fused, shapes.result, dtype, types)
         check_out(result, shapes, choice.result_type(dtype))
         if common.space == HOST and where.runs_on_gpu:
             overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, result))

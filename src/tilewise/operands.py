@@ -13,13 +13,13 @@ from tilewise.problem import (
     EIGHT_BITS,
     ELEMENT_BYTES,
     FLOAT8,
-    INTEGERS,
     SCALED_TERMS,
     Epilogue,
     EpilogueArray,
     Layout,
     Problem,
     multiplied_type,
+    sum_type,
 )
 from tilewise.slots import Gap, MapSlot, Slot
 
@@ -238,7 +238,7 @@ class Operands(NamedTuple):
         """The type that sums are kept in."""
         if self.arithmetic == "f16":
             return "float16"
-        return INTEGERS.get(self.element) or self.epilogue_type
+        return sum_type(self.element, self.epilogue.scales_terms)
 
     @property
     def epilogue_type(self) -> str:

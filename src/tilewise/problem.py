@@ -96,9 +96,11 @@ def can_multiply(a: str, b: str) -> bool:
     return bool({a, b} & set(_WIDENING)) and bool({a, b} & set(EIGHT_BITS))
 
 
-def sum_type(dtype: str) -> str:
-    """What products of a type are summed in, if no other arithmetic is asked for."""
-    return "float64" if dtype in ("float64", "complex128") else INTEGERS.get(dtype, "float32")
+def sum_type(dtype: str, scaled: bool = False) -> str:
+    """What products of a type are summed in, if no other arithmetic is asked for; ``scaled``: times scales."""
+    if dtype in ("float64", "complex128"):
+        return "float64"
+    return "float32" if scaled else INTEGERS.get(dtype, "float32")
 
 
 def finished_type(sums: str) -> str:
@@ -227,6 +229,11 @@ class Epilogue:
     def transposed(self) -> Epilogue:
         """The same for the transpose of the result."""
         return replace(self, arrays=tuple(one.transposed() for one in self.arrays))
+
+    @property
+    def scales_terms(self) -> bool:
+        """Whether there are scales that differ along K."""
+        return any(array.scales for array in self.arrays)
 
     def lines_of(self, operand: str) -> int:
         """How many rows of "a", or columns of "b", share scales of their terms; 0 if those have none."""

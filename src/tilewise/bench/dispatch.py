@@ -146,7 +146,7 @@ def counted_calls(
     shapes = result_shapes(views[0].shape, views[1].shape)
     activation = usual.get("activation")
     call = express(usual.get("bias"), activation, usual.get("residual"), 1.0, None, None)
-    fused = fit(view_arrays(call), shapes.result, views[0].dtype)
+    fused = fit(view_arrays(call), shapes.result, views[0].dtype, (views[0].dtype, views[1].dtype))
     made = prepare(Arrays(*views, fused), shapes, device or open_emulator(), Choice())
     target = NativeTarget(counting.entries, _CONTEXT, lambda launch: _describe(counting, launch))
     for has_out in (True, False):

@@ -146,7 +146,7 @@ class Products:
         left, right, result = views
         shapes = result_shapes(left.shape, right.shape)
         if not fused.is_plain:
-            fused = fit(fused, shapes.result, left.dtype)
+            fused = fit(fused, shapes.result, left.dtype, (left.dtype, right.dtype))
         return prepare(Arrays(left, right, result, fused), shapes, device, Choice(arithmetic=self.arithmetic))
 
     def _epilogue(self, which: int) -> EpilogueCall | None:

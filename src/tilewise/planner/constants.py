@@ -89,6 +89,10 @@ class Constants:
     """From empty to full again of a stage that a cluster shares: a step takes at least that by how many there are."""
     watts: float = math.inf
     """Of the power limit, what is left for multiplying and for bytes from L2."""
+    sustained: float = 1.0
+    """The share of these watts that products have which multiply for longer than what evens out peaks of power."""
+    peak_seconds: float = math.inf
+    """How long peaks of power are evened out."""
     joules_per_l2_byte: float = 0.0
 
 
@@ -189,6 +193,8 @@ FITTED: Mapping[str, Constants] = {
         cluster_start_clocks=747.53,
         cluster_step_clocks=20.991,
         watts=600,
+        sustained=0.83,
+        peak_seconds=0.45e-3,
         joules_per_l2_byte=9.1928e-12,
     )
 }  # fmt: skip

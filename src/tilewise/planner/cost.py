@@ -152,7 +152,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     macs = block.m * block.n * block.k
     multiplied = clusters * cluster * steps
     joules = multiplied * (macs * unit.joules_per_mac + step_bytes * constants.joules_per_l2_byte)
-    power = joules / constants.watts
+    power = joules / (constants.watts * (constants.sustained if useful > constants.peak_seconds else 1))
     whole = _overlap(blocks, memory, power) + terms["launch"] + terms["passes"]
 
     outdone = blocks >= memory and blocks >= power

@@ -1,4 +1,5 @@
-"""Scales of float8 that differ along K, and its two types in one product: every kernel that has them, beside float64."""
+"""Scales of 8 bits that differ along K, and the two types of float8 in one product: every kernel that has them, beside
+float64."""
 
 from __future__ import annotations
 
@@ -26,6 +27,8 @@ RANDOM = np.random.default_rng()
 TYPES = ("float8_e4m3fn", "float8_e5m2")
 LAYOUTS = ("nn", "nt", "tn", "tt")
 PAIRS = [(one, other) for one in TYPES for other in TYPES]
+WIDENED = [("bfloat16", TYPES[0]), (TYPES[1], "float16"), ("float16", "int8"), ("int8", "bfloat16")]
+INTEGERS = ("int8", "int8")
 LINES = (0, 1, 128, -1)  # that share a scale; 0: there is none for each 128 of K; -1: all share one
 
 
@@ -61,7 +64,7 @@ def check(
 @examples(6, 30)
 @given(
     size=st.tuples(st.integers(1, 300), st.integers(1, 300), st.integers(1, 600)), layout=st.sampled_from(LAYOUTS),
-    types=st.sampled_from(PAIRS), of_a=st.sampled_from(LINES), of_b=st.sampled_from(LINES), turned=st.booleans(),
+    types=st.sampled_from((*PAIRS, *WIDENED, INTEGERS, INTEGERS)), of_a=st.sampled_from(LINES), of_b=st.sampled_from(LINES), turned=st.booleans(),
     lie=st.tuples(*[st.sampled_from((0, 0, 1, 8)), st.sampled_from((0, 3, -1))] * 2), stack=st.sampled_from([(), (), (2, 3)]),
     kernel=st.sampled_from(("wgmma", "mma", "general", None)),
 )  # fmt: skip
@@ -70,11 +73,22 @@ def check(
 @example((5, 300, 300), "nt", PAIRS[0], 1, 128, False, (0,) * 4, (), None)  # a few rows, which are exchanged
 @example((70, 90, 400), "nt", PAIRS[1], 128, 1, True, (0,) * 4, (2, 3), "mma")
 @example((70, 90, 400), "tn", PAIRS[2], 1, -1, False, (1, 3, 1, 3), (), "general")
+@example((9, 300, 400), "nt", WIDENED[0], 0, 128, False, (0,) * 4, (), None)  # weights that are widened
+@example((200, 130, 700), "nn", WIDENED[1], 1, 0, True, (0,) * 4, (2, 3), "wgmma")
+@example((70, 90, 400), "nt", WIDENED[2], 0, 1, False, (0,) * 4, (), "mma")
+@example((70, 90, 400), "tn", WIDENED[3], 128, 0, False, (1, 3, 1, 3), (2, 3), "general")
+@example((130, 200, 400), "nt", INTEGERS, 1, 128, True, (0,) * 4, (), "wgmma")
+@example((130, 200, 400), "nn", INTEGERS, 128, 1, False, (0,) * 4, (2, 3), "mma")
+@example((70, 90, 400), "tt", INTEGERS, -1, 1, False, (1, 3, 1, 3), (), "general")
 def test_any_size_layout_and_scales(
     size: tuple[int, int, int], layout: str, types: tuple[str, str], of_a: int, of_b: int, turned: bool,
     lie: tuple[int, ...], stack: tuple[int, ...], kernel: str | None,
 ) -> None:  # fmt: skip
     m, n, k = size
+    of_a, of_b = (
+        lines if type_ in ("int8", *TYPES) else 0 for lines, type_ in zip((of_a, of_b), types, strict=True)
+    )
+    of_a = of_a or int(types == INTEGERS and not of_b)  # without any their sums are integers
     a = framed((*stack, m, k), types[0], layout[0] == "n", *lie[:2])
     b = framed((*((1, *stack[1:]) if stack else ()), k, n), types[1], layout[1] == "n", *lie[2:])
     left = scales(of_a, m, k, stack, turned)
@@ -90,16 +104,17 @@ def test_any_size_layout_and_scales(
     )
 
 
-def proposals(gpu: str, size: tuple[int, int, int], lines: tuple[int, int]) -> dict[str, Any]:
+def proposals(
+    gpu: str, size: tuple[int, int, int], lines: tuple[int, int], types: tuple[str, str] = TYPES
+) -> dict[str, Any]:
     """What is proposed for a GPU, each tile once with its schedule, and by how it splits K or not."""
     (m, n, k), runs = size, -(-size[2] // 128)
-    given = {
-        "s": np.ones((-(-m // lines[0]), runs), np.float32),
-        "t": np.ones((runs, -(-n // lines[1])), np.float32),
-    }
+    given = {"t": np.ones((runs, -(-n // lines[1])), np.float32)}
+    if lines[0]:
+        given["s"] = np.ones((-(-m // lines[0]), runs), np.float32)
     operands = operands_of(
-        m, n, k, dtype=TYPES[0], b_dtype=TYPES[1], layout="nt", result="float32",
-        epilogue=tw.epilogue("scaled(acc, s, t)", **given),
+        m, n, k, dtype=types[0], b_dtype=types[1], layout="nt", result="float32",
+        epilogue=tw.epilogue(f"scaled(acc, {'s' if lines[0] else '1'}, t)", **given),
     )  # fmt: skip
     found: dict[str, Any] = {}
     for one in list_candidates(operands, target_of(gpu))[0]:
@@ -120,21 +135,25 @@ SIZES = {
     "many": (1500, 2100, 260),
 }
 CASES = [
-    pytest.param(size, lines, one, id=f"{lines[0]}x{lines[1]} {name}")
-    for size in SIZES.values()
-    for lines in ((1, 128), (1, 1), (128, 1))
-    for name, one in proposals("h200", size, lines).items()
+    pytest.param(types, size, lines, one, id=f"{'x'.join(types)} {lines[0]}x{lines[1]} {name}")
+    for types, size, lines in (
+        *((TYPES, size, lines) for size in SIZES.values() for lines in ((1, 128), (1, 1), (128, 1))),
+        *((WIDENED[0], size, (0, lines)) for size in list(SIZES.values())[:3] for lines in (1, 128)),
+        (INTEGERS, SIZES["one"], (1, 128)),
+        (INTEGERS, SIZES["few rows"], (128, 1)),
+    )
+    for name, one in proposals("h200", size, lines, types).items()
     if not name.startswith("general") and (size != SIZES["many"] or "256x128" in name or "128x192" in name)
 ]
 
 
 @pytest.mark.few(10)
-@pytest.mark.parametrize(("size", "lines", "candidate"), CASES)
+@pytest.mark.parametrize(("types", "size", "lines", "candidate"), CASES)
 def test_proposed_tiles_clusters_and_parts_of_k(
-    size: tuple[int, int, int], lines: tuple[int, int], candidate: Any
+    types: tuple[str, str], size: tuple[int, int, int], lines: tuple[int, int], candidate: Any
 ) -> None:
     m, n, k = size
-    a, b = framed((m, k), TYPES[0], True, 0, -1), framed((k, n), TYPES[1], False, 0, -1)
+    a, b = framed((m, k), types[0], True, 0, -1), framed((k, n), types[1], False, 0, -1)
     left, right = scales(lines[0], m, k, (), True), scales(lines[1], n, k, (), True)
     assert right is not None
     settings = {name: value for name, value in candidate.settings.items() if name != "result"}
@@ -162,10 +181,25 @@ def test_tiles_and_parts_that_begin_inside_of_a_scale(
     check(a, b, left, right.T, specs=(KERNELS[kernel],), **settings)
 
 
-@pytest.mark.parametrize(("gpu", "kernel"), [("h200", "wgmma"), ("rtx4090", "mma"), ("a100", "general")])
-@pytest.mark.parametrize("lines", [(1, 128), (1, 1)])
-def test_launches_have_no_races(gpu: str, kernel: str, lines: tuple[int, int]) -> None:
-    found = next(one for one in proposals(gpu, (140, 150, 300), lines).values() if one.spec.name == kernel)
+@pytest.mark.parametrize(
+    ("gpu", "kernel", "lines", "types"),
+    [
+        ("h200", "wgmma", (1, 128), TYPES),
+        ("h200", "wgmma", (1, 1), TYPES),
+        ("h200", "wgmma", (0, 1), WIDENED[0]),
+        ("h200", "wgmma", (1, 128), INTEGERS),
+        ("rtx4090", "mma", (1, 1), TYPES),
+        ("a100", "mma", (0, 128), WIDENED[0]),
+        ("a100", "mma", (1, 128), INTEGERS),
+        ("a100", "general", (1, 128), TYPES),
+    ],
+)
+def test_launches_have_no_races(
+    gpu: str, kernel: str, lines: tuple[int, int], types: tuple[str, str]
+) -> None:
+    found = next(
+        one for one in proposals(gpu, (140, 150, 300), lines, types).values() if one.spec.name == kernel
+    )
     assert tw.check(found.plan(found.operands, target_of(gpu))) == []
 
 
@@ -232,7 +266,8 @@ def test_rows_of_a_stack_become_one_matrix_where_their_scales_do() -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda q: tw.matmul(q.values.astype("float16"), q, device="emulator"), "scale_b must be the same along k, for products of float16"),
+        (lambda q: tw.matmul(q.values.astype("float16"), q.values, scale_a=q.scale, device="emulator"),
+         r"scale_a must be the same along k, for an operand of float16, .*for operands of 8 bits"),
         (lambda q: tw.matmul(q.values, q.values, scale_a=q.scale.astype("float16"), device="emulator"), "scale_a must have the type float32"),
         (lambda q: tw.matmul(q.values, q.values, scale_a=np.ones((256, 3), "float32"), device="emulator"),
          r"scale_a must be the same along k, .* \(256, 1\) or \(256, 2\) or \(2, 2\), not \(256, 3\)"),

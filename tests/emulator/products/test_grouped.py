@@ -164,7 +164,7 @@ def test_an_epilogue_counts_rows_of_the_result(kernel: str, chosen: dict[str, An
     a, b, ends = draw(90, 64, dtype=np.float16), draw(3, 64, 72, dtype=np.float16), ends_of([10, 0, 70])
     bias, residual = draw(72, dtype=np.float32), draw(90, 72, dtype=np.float16)
     epilogue = tw.epilogue("relu(acc + bias) + r", bias=bias, r=residual)
-    form = describe_dense(epilogue, (90, 72), 64, "float16")
+    form = describe_dense(epilogue, (90, 72), 64, ("float16", "float16"))
     out = poisoned((90, 72), np.float16)
     plan = plan_of(kernel, a, b, epilogue=form, **chosen)
     tw.grouped_matmul(a, b, ends, out, epilogue=epilogue, plan=plan, device="emulator")

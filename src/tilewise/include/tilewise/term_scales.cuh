@@ -84,7 +84,8 @@ template <typename OfStage, unsigned A_LINES, unsigned B_LINES, unsigned COUNT, 
 
     // sums += products · scales, of the instruction of this number; the warpgroup's rows begin at `begin` in the tile, and
     // the tile's columns at `column`.
-    __device__ void add(float (&sums)[N / 2], const float (&products)[N / 2], unsigned which, unsigned begin,
+    template <typename Product>
+    __device__ void add(float (&sums)[N / 2], const Product (&products)[N / 2], unsigned which, unsigned begin,
                         unsigned column, const OfStage &of_stage) const
     {
         const unsigned lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
@@ -105,8 +106,9 @@ template <typename OfStage, unsigned A_LINES, unsigned B_LINES, unsigned COUNT, 
 
   private:
     // The same where the tile's first column is that many behind one that a scale begins with.
-    __device__ void add_from(float (&sums)[N / 2], const float (&products)[N / 2], const float (&rows)[2], unsigned behind,
-                             const OfStage &of_stage) const
+    template <typename Product>
+    __device__ void add_from(float (&sums)[N / 2], const Product (&products)[N / 2], const float (&rows)[2],
+                             unsigned behind, const OfStage &of_stage) const
     {
 #pragma unroll
         for (unsigned j = 0; j < N / 2; j += 4) {
@@ -117,8 +119,8 @@ template <typename OfStage, unsigned A_LINES, unsigned B_LINES, unsigned COUNT, 
                 pair.x = pair.y = tiles[(behind + j * 2) / SCALED_TERMS];
 #pragma unroll
             for (unsigned i = 0; i < 2; ++i) {
-                sums[j + i * 2] += products[j + i * 2] * (rows[i] * pair.x);
-                sums[j + i * 2 + 1] += products[j + i * 2 + 1] * (rows[i] * pair.y);
+                sums[j + i * 2] += float(products[j + i * 2]) * (rows[i] * pair.x);
+                sums[j + i * 2 + 1] += float(products[j + i * 2 + 1]) * (rows[i] * pair.y);
             }
         }
     }

@@ -7,6 +7,14 @@
 #include <tilewise/wgmma.cuh>
 #include <tilewise/widened_tile.cuh>
 
+// Where the sums of a step become others: of integers, which become numbers.
+template <bool INTEGERS, typename Register> struct RegisterOf {
+    using Type = Register;
+};
+template <typename Register> struct RegisterOf<true, Register> {
+    using Type = int;
+};
+
 // Form says what a kernel has: elements of A and B, and how they lie; a warpgroup's part of a tile, ROWS_64 times 64 rows by
 // COLUMNS; how many blocks share a stage; Shared, with the stages, their ring and scales; what sums are kept in.
 template <typename Form> struct TileProducts {
@@ -20,7 +28,9 @@ template <typename Form> struct TileProducts {
     static constexpr unsigned STEP_BYTES = 128; // of a row
     // The tensor cores keep few places of sums of 8-bit floating-point numbers.
     static constexpr bool WIDENS = sizeof(typename Form::ElementA) < sizeof(typename Form::ElementB);
+    using WidenedHalf = WidenedRows<typename Form::ElementB, typename Form::ElementA>; // of 64 rows
     static constexpr bool IN_STEPS = !WIDENS && sizeof(typename Form::ElementA) == 1 && !SAME<SumRegister, int>;
+    using ProductRegister = typename RegisterOf<IN_STEPS && SAME<typename Form::ElementA, int8>, SumRegister>::Type;
 
     struct Sums {
         SumRegister at[ROWS_64][COLUMNS / 2 / SUMS_IN<SumRegister>];
@@ -31,7 +41,9 @@ template <typename Form> struct TileProducts {
     static __device__ void add_up(Shared &shared, Sums &sums, unsigned begin, Steps steps, Turn &turn, unsigned next,
                                   const Scales &scales, unsigned row, unsigned column)
     {
-        if constexpr (WIDENS)
+        if constexpr (WIDENS && Scales::ANY)
+            add_widened_scaled(shared, sums, begin, steps, turn, scales, row, column);
+        else if constexpr (WIDENS)
             add_widened(shared, sums, begin, steps.count(), turn);
         else if constexpr (IN_STEPS && Scales::ANY)
             add_scaled(shared, sums, begin, steps, turn, scales, row, column);
@@ -80,7 +92,7 @@ template <typename Form> struct TileProducts {
 
     // Starts the products of a step, of 64 rows from `row` of the tile on.
     template <typename Stage, unsigned COUNT>
-    static __device__ void start_products(SumRegister (&products)[COUNT], const Stage &stage, unsigned row)
+    static __device__ void start_products(ProductRegister (&products)[COUNT], const Stage &stage, unsigned row)
     {
         wgmma::fence();
         wgmma::multiply<Elements, true, false>(products, stage.a.descriptor(row), stage.b[0].descriptor(0));
@@ -115,7 +127,7 @@ template <typename Form> struct TileProducts {
         using OfStage = typename Form::StageScales;
         using Next = SumScales<OfStage, Form::SCALED_ROWS, Form::SCALED_COLUMNS, ROWS_64, COLUMNS>;
         if (steps.begin == steps.end) return;
-        SumRegister products[COLUMNS / 2];
+        ProductRegister products[COLUMNS / 2];
         Next next(scales, row + begin, column, steps.begin);
 #pragma unroll 1
         for (unsigned step = steps.begin; step < steps.end; ++step, turn.next()) {
@@ -134,12 +146,28 @@ template <typename Form> struct TileProducts {
         }
     }
 
-    // The same with rows of A that become wider on their way, through registers: half a step's instructions are under way
-    // while the other half's rows are widened.
+    // Starts the products of one half of a step with rows of A that become wider on their way, through registers.
+    // ADDS: to what the sums were before.
+    template <bool ADDS, unsigned COUNT>
+    static __device__ void start_half(SumRegister (&sums)[COUNT], const WidenedHalf &rows, unsigned long long b)
+    {
+        using Element = typename Form::ElementB;
+        constexpr unsigned APART = wgmma::APART<!Form::B_ALONG_N>;
+        wgmma::fence();
+        if (ADDS)
+            wgmma::multiply_add<Element, Form::B_ALONG_N>(sums, rows.at[0], b);
+        else
+            wgmma::multiply<Element, Form::B_ALONG_N>(sums, rows.at[0], b);
+#pragma unroll
+        for (unsigned k = 1; k < WidenedHalf::INSTRUCTIONS; ++k)
+            wgmma::multiply_add<Element, Form::B_ALONG_N>(sums, rows.at[k], b + k * APART);
+        wgmma::commit();
+    }
+
+    // Adds them up: half a step's instructions are under way while the other half's rows are widened.
     static __device__ void add_widened(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
     {
         static_assert(ROWS_64 == 1, "registers of two halves");
-        using Rows = WidenedRows<typename Form::ElementB, typename Form::ElementA>;
         unsigned before = 0; // the slot of the step before
 #pragma unroll 1
         for (unsigned step = 0; step < steps; ++step, turn.next()) {
@@ -147,14 +175,8 @@ template <typename Form> struct TileProducts {
             shared.ring.wait_until_full(turn);
 #pragma unroll
             for (unsigned half = 0; half < Form::TILES_OF_B; ++half) {
-                const Rows rows(&stage.a.elements[begin * STEP_BYTES], half);
-                const auto b = stage.b[half].descriptor(0);
-                wgmma::fence();
-#pragma unroll
-                for (unsigned k = 0; k < Rows::INSTRUCTIONS; ++k)
-                    wgmma::multiply_add<typename Form::ElementB, Form::B_ALONG_N>(sums.at[0], rows.at[k],
-                                                                                  b + k * wgmma::APART<!Form::B_ALONG_N>);
-                wgmma::commit();
+                const WidenedHalf rows(&stage.a.elements[begin * STEP_BYTES], half);
+                start_half<true>(sums.at[0], rows, stage.b[half].descriptor(0));
                 wgmma::wait<1>(); // the half before this one
                 if (half == 0 && step > 0) say_empty(shared, before);
             }
@@ -162,5 +184,42 @@ template <typename Form> struct TileProducts {
         }
         wgmma::wait<0>();
         if (steps > 0) say_empty(shared, before);
+    }
+
+    // The same where terms have scales: a step's sums are added to the others while the next one's first rows are widened.
+    static __device__ void add_widened_scaled(Shared &shared, Sums &sums, unsigned begin, Steps steps, Turn &turn,
+                                              const Scales &scales, unsigned row, unsigned column)
+    {
+        using OfStage = typename Form::StageScales;
+        using Next = SumScales<OfStage, Form::SCALED_ROWS, Form::SCALED_COLUMNS, 1, COLUMNS>;
+        if (steps.begin == steps.end) return;
+        SumRegister products[COLUMNS / 2];
+        Next now(scales, row + begin, column, steps.begin);
+        unsigned before = 0;
+#pragma unroll 1
+        for (unsigned step = steps.begin; step < steps.end; ++step, turn.next()) {
+            const auto &stage = shared.stages[turn.slot];
+            const Next next(scales, row + begin, column, step);
+            shared.ring.wait_until_full(turn);
+            const WidenedHalf first(&stage.a.elements[begin * STEP_BYTES], 0);
+            if (step > steps.begin) add_products(shared, sums, products, now, begin, column, before);
+            start_half<false>(products, first, stage.b[0].descriptor(0));
+            const WidenedHalf second(&stage.a.elements[begin * STEP_BYTES], 1);
+            start_half<true>(products, second, stage.b[1].descriptor(0));
+            wgmma::wait<1>(); // the registers of the first half, which the next step's rows go to
+            now = next, before = turn.slot;
+        }
+        add_products(shared, sums, products, now, begin, column, before);
+    }
+
+    // Waits for the products of the step in a slot, and adds them to the others.
+    template <typename StepScales, unsigned COUNT>
+    static __device__ void add_products(Shared &shared, Sums &sums, SumRegister (&products)[COUNT], const StepScales &scales,
+                                        unsigned begin, unsigned column, unsigned slot)
+    {
+        wgmma::wait<0>();
+        if (!Form::StageScales::ANY) say_empty(shared, slot);
+        scales.add(sums.at[0], products, 0, begin, column, shared.scales[slot]);
+        if (Form::StageScales::ANY) say_empty(shared, slot);
     }
 };

@@ -115,8 +115,8 @@ template <> constexpr char TYPES<TwoTypes<float8_e5m2, float8_e4m3fn>, float32>[
 template <> constexpr char TYPES<int8, int>[] = "k32.s32.s8.s8";
 
 // What an instruction ends with: that neither operand is negated, which integers are not asked; then, of 16 bits, which
-// operands have K across their rows. Of an operand in registers that is not asked.
-enum class Form { INTEGERS, ALONG_K, OF_16_BITS, FROM_REGISTERS };
+// operands have K across their rows.
+enum class Form { INTEGERS, ALONG_K, OF_16_BITS };
 template <typename Elements, typename Register>
 constexpr Form FORM = SAME<Register, int> ? Form::INTEGERS : sizeof(Elements) == 2 ? Form::OF_16_BITS : Form::ALONG_K;
 template <Form, bool A_ACROSS, bool B_ACROSS> constexpr char END[] = ", 1, 1";
@@ -125,8 +125,12 @@ template <> constexpr char END<Form::OF_16_BITS, false, false>[] = ", 1, 1, 0, 0
 template <> constexpr char END<Form::OF_16_BITS, false, true>[] = ", 1, 1, 0, 1";
 template <> constexpr char END<Form::OF_16_BITS, true, false>[] = ", 1, 1, 1, 0";
 template <> constexpr char END<Form::OF_16_BITS, true, true>[] = ", 1, 1, 1, 1";
-template <> constexpr char END<Form::FROM_REGISTERS, false, false>[] = ", 1, 1, 0";
-template <> constexpr char END<Form::FROM_REGISTERS, false, true>[] = ", 1, 1, 1";
+
+// With an operand in registers, which has no K across: before that whether sums count that were there before.
+template <bool ADDS, bool B_ACROSS> constexpr char END_FROM_REGISTERS[] = "1, 1, 1, 0";
+template <> constexpr char END_FROM_REGISTERS<true, true>[] = "1, 1, 1, 1";
+template <> constexpr char END_FROM_REGISTERS<false, false>[] = "0, 1, 1, 0";
+template <> constexpr char END_FROM_REGISTERS<false, true>[] = "0, 1, 1, 1";
 
 // How far apart the descriptors of neighbouring instructions are, 16 bytes being 1: 32 bytes along K, or 16 rows.
 template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
@@ -153,14 +157,13 @@ template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
                      : "l"(a), "l"(b), "n"(ADDS), "n"(APART<A_ALONG_K>), "n"(APART<!B_ALONG_N>), \
                        "C"(TYPES<Elements, REGISTER>), "C"(END<OF, !A_ALONG_K, B_ALONG_N>)); \
     } \
-    template <typename Element, bool B_ALONG_N> \
+    template <typename Element, bool B_ALONG_N, bool ADDS> \
     inline __device__ void issue(REGISTER (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b) \
     { \
-        constexpr Form OF = Form::FROM_REGISTERS; \
-        asm volatile(TILEWISE_WGMMA(N, COUNT, U, "{%" #P ", %" #Q ", %" #R ", %" #S "}", "%" #T, "1", V) \
+        asm volatile(TILEWISE_WGMMA(N, COUNT, U, "{%" #P ", %" #Q ", %" #R ", %" #S "}", "%" #T, "", V) \
                      : TILEWISE_##COUNT(KIND, 0) \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
-                       "C"(TYPES<Element, REGISTER>), "C"(END<OF, false, B_ALONG_N>)); \
+                       "C"(TYPES<Element, REGISTER>), "C"(END_FROM_REGISTERS<ADDS, B_ALONG_N>)); \
     }
 #define TILEWISE_WIDTHS(N, COUNT, ...) \
     TILEWISE_WIDTH(N, float, "+f", COUNT, __VA_ARGS__) \
@@ -227,7 +230,15 @@ template <typename Element, bool B_ALONG_N, unsigned COUNT>
 inline __device__ void multiply_add(float32 (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b)
 {
     static_assert(sizeof(Element) == 2, "as pairs");
-    issue<Element, B_ALONG_N>(sums, a, b);
+    issue<Element, B_ALONG_N, true>(sums, a, b);
+}
+
+// The same, whatever the sums were before.
+template <typename Element, bool B_ALONG_N, unsigned COUNT>
+inline __device__ void multiply(float32 (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b)
+{
+    static_assert(sizeof(Element) == 2, "as pairs");
+    issue<Element, B_ALONG_N, false>(sums, a, b);
 }
 
 #undef TILEWISE_WGMMA

@@ -60,13 +60,22 @@ def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -
     operands = _real(spec, operands)
     a, b = (
         _copy_of(
-            spec, one, operands.stack_of(one), operands.element if one is operands.widened else one.dtype
+            spec,
+            one,
+            operands.stack_of(one),
+            operands.element if one is _widened(spec, operands) else one.dtype,
         )
         if one.name in copies
         else one
         for one in operands[:2]
     )
     return operands._replace(a=a, b=b)
+
+
+def _widened(spec: KernelSpec, operands: Operands) -> Operand | None:
+    """The operand whose copy is widened. NOTE: what has scales that differ along K a kernel has to widen by itself, if it
+    widens."""
+    return None if spec.widens and operands.epilogue.scales_terms else operands.widened
 
 
 def _copy_of(spec: KernelSpec, operand: Operand, stack: tuple[int, ...], element: str) -> Operand:
@@ -84,7 +93,7 @@ def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, t
     slow = tuple(
         one.name
         for one in _real(spec, operands)[:2]
-        if one.name not in copies and (spec.reads_slowly(one) or one is operands.widened)
+        if one.name not in copies and (spec.reads_slowly(one) or one is _widened(spec, operands))
     )
     if not slow or len(operands.stack) > STACK_AXES or operands.by_pointers:
         return [(read, copies)]
@@ -139,7 +148,8 @@ def copied(operands: Operands, read: Operands) -> list[tuple[Operand, Operand]]:
 
 
 def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
-    """The launches that make the copies among ``read`` from ``operands``: one for those whose lines are moved."""
+    """The launches that make the copies among ``read`` from ``operands``: one for those whose lines are moved, of elements
+    of one size."""
     pairs = [(source, copy) for source, copy in copied(operands, read) if source.rows * source.columns]
     if is_complex(operands):
         return [expand_step(*pair, operands) for pair in pairs]
@@ -147,7 +157,9 @@ def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
     moved = [pair for pair in pairs if moves_lines(*pair) and pair not in widened]
     steps = [_arrange(*pair, operands) for pair in pairs if pair not in moved + widened]
     steps += [_widen(*pair, operands) for pair in widened]
-    return steps if not moved else [*steps, _align(moved, operands)]
+    for itemsize in dict.fromkeys(source.itemsize for source, _ in moved):
+        steps.append(_align([pair for pair in moved if pair[0].itemsize == itemsize], operands))
+    return steps
 
 
 def _arrange(source: Operand, copy: Operand, operands: Operands) -> Step:

@@ -69,7 +69,7 @@ using ElementB = B_ELEMENT;
 using Result = RESULT;
 using Sum = decltype(widen(Element()));
 using Scales = TermScales<SCALES_A, SCALES_B>;
-static_assert(!Scales::ANY || (SAME<Sum, float> && SCALED_TERMS % BLOCK_K == 0), "a step has scales in common");
+static_assert(!Scales::ANY || (sizeof(Sum) == 4 && SCALED_TERMS % BLOCK_K == 0), "a step has scales in common");
 
 constexpr unsigned THREADS_N = BLOCK_N / THREAD_N; // in a row of the block; lanes run along it
 constexpr unsigned BLOCK_THREADS = BLOCK_M / THREAD_M * THREADS_N;
@@ -155,7 +155,7 @@ template <typename Element, unsigned SIZE, bool ALONG_K> class Share {
     }
 };
 
-struct Sums {
+template <typename Sum> struct Sums {
     Sum at[THREAD_M][THREAD_N];
 
     // Adds the product of the thread's rows and columns over the k of a step.
@@ -181,7 +181,7 @@ struct Sums {
     }
 
     // Adds the sums of a run of K with the same scales, times these, and makes them 0.
-    __device__ void add_scaled(Sums &run, const Scales &scales, unsigned row, unsigned column, unsigned k)
+    template <typename Run> __device__ void add_scaled(Sums<Run> &run, const Scales &scales, unsigned row, unsigned column, unsigned k)
     {
 #pragma unroll
         for (unsigned i = 0; i < THREAD_M; ++i)
@@ -189,7 +189,7 @@ struct Sums {
             for (unsigned j = 0; j < THREAD_N; ++j) {
                 const float scale =
                     scales.of_a(row + i, k / SCALED_TERMS) * scales.of_b(column + j * THREADS_N, k / SCALED_TERMS);
-                at[i][j] += run.at[i][j] * scale, run.at[i][j] = 0;
+                at[i][j] += Sum(as_number(run.at[i][j])) * scale, run.at[i][j] = 0;
             }
     }
 
@@ -236,8 +236,8 @@ struct Sums {
     }
 };
 
-template <typename Epilogue>
-inline __device__ void store(const Sums &sums, const Strided<Result> &c, const Epilogue &epilogue, unsigned row,
+template <typename Sum, typename Epilogue>
+inline __device__ void store(const Sums<Sum> &sums, const Strided<Result> &c, const Epilogue &epilogue, unsigned row,
                              unsigned column)
 {
     if constexpr (Epilogue::has_sums())
@@ -256,19 +256,25 @@ inline __device__ void multiply(Stage (&stages)[2], const Strided<const Element>
                                                  c.columns - first_column);
     const unsigned row = threadIdx.x / THREADS_N * THREAD_M, column = threadIdx.x % THREADS_N;
     const unsigned steps = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0);
-    Sums sums = {}, run = {};
+    Sums<Sum> all = {}; // or those of a run
+    Sums<float> scaled = {};
 
     // The loads run one step ahead of the sums; the first turn only loads.
     for (unsigned turn = 0; turn <= steps; ++turn) {
         const bool more = turn < steps;
         if (more) share_a.fetch(a.columns - turn * BLOCK_K), share_b.fetch(a.columns - turn * BLOCK_K);
-        if (turn > 0) (Scales::ANY ? run : sums).multiply_add(stages[(turn - 1) % 2], row, column);
-        if (Scales::ANY && turn > 0 && (turn * BLOCK_K % SCALED_TERMS == 0 || turn == steps))
-            sums.add_scaled(run, scales, first_row + row, first_column + column, (turn - 1) * BLOCK_K);
+        if (turn > 0) all.multiply_add(stages[(turn - 1) % 2], row, column);
+        if constexpr (Scales::ANY) {
+            if (turn > 0 && (turn * BLOCK_K % SCALED_TERMS == 0 || turn == steps))
+                scaled.add_scaled(all, scales, first_row + row, first_column + column, (turn - 1) * BLOCK_K);
+        }
         if (more) share_a.keep(stages[turn % 2].a), share_b.keep(stages[turn % 2].b);
         __syncthreads(); // the stage is whole, and the other one has been read
     }
-    store(sums, c, epilogue, first_row + row, first_column + column);
+    if constexpr (Scales::ANY)
+        store(scaled, c, epilogue, first_row + row, first_column + column);
+    else
+        store(all, c, epilogue, first_row + row, first_column + column);
 }
 
 // The blocks of a stack's first matrix, or of the first group of rows, come first, then those of the next.

@@ -20,6 +20,7 @@ from tilewise.kernels.gemm.limits import (
     refuse_blocks,
     refuse_sizes,
     refuse_types,
+    scales_terms,
 )
 from tilewise.kernels.spec import (
     KernelSpec,
@@ -116,7 +117,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     grid = (blocks(operands, settings), 1, 1)
     ends = () if operands.offsets is None else (operands.offsets.pointer(),)
     matrices = (a.strided(), b.strided(), c.strided())
-    scales = (scales_slot(operands),) if settings["scales_a"] or settings["scales_b"] else ()
+    scales = (scales_slot(operands),) if scales_terms(settings) else ()
     args = (
         *matrices,
         stack_slot(operands, inner=operands.groups or None),
@@ -185,7 +186,7 @@ SPEC = KernelSpec(
     refuse=refuse,
     candidates=candidates,
     element_types=_ELEMENTS,
-    accumulate=lambda settings: sum_type(str(settings["element"])),
+    accumulate=lambda settings: sum_type(str(settings["element"]), scales_terms(settings)),
     arithmetic={"float32": (None, "exact32")},
     defines=defines,
     tiles=lambda settings: {"block": shape_of(settings).block, "thread": shape_of(settings).thread},

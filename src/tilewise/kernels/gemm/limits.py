@@ -15,6 +15,7 @@ __all__ = [
     "refuse_blocks",
     "refuse_sizes",
     "refuse_types",
+    "scales_terms",
 ]
 
 STACK_AXES = 2  # of a stack that one launch takes
@@ -24,7 +25,12 @@ BYTE_SETTINGS: dict[str, tuple[int | str, ...]] = {
     "scales_a": SCALED_LINES,
     "scales_b": SCALED_LINES,
 }
-"""Of kernels that multiply float8: what operands decide."""
+"""Of kernels that multiply 8 bits: what operands decide."""
+
+
+def scales_terms(settings: Settings) -> bool:
+    """Whether operands have scales that differ along K."""
+    return bool(settings["scales_a"] or settings["scales_b"])
 
 
 def refuse_sizes(operands: Operands, kernel: str, most: int = 2**31) -> LaunchError | None:
@@ -74,6 +80,6 @@ def define_bytes(settings: Settings) -> dict[str, object]:
     found: dict[str, object] = {}
     if settings["b_element"] != AS_IT_IS:
         found["B_ELEMENT"] = settings["b_element"]
-    if settings["scales_a"] or settings["scales_b"]:
+    if scales_terms(settings):
         found |= name_defines(settings, "scales_a", "scales_b")
     return found

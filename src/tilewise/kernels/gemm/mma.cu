@@ -70,7 +70,7 @@ using namespace warp_tile;
 #ifndef SCALES_B // the same of columns of B
 #define SCALES_B 0
 #endif
-#ifndef ACCUMULATE // what sums are kept in: float16 as well, of float16
+#ifndef ACCUMULATE // what sums are kept in: float16 as well, of float16; of int8 with scales float32
 #define ACCUMULATE MmaForm<ELEMENT>::Sum
 #endif
 #ifndef RESULT
@@ -80,12 +80,20 @@ using namespace warp_tile;
 using Element = ELEMENT;
 using ElementB = B_ELEMENT;
 using Result = RESULT;
-using Sum = MmaForm<Element>::Sum; // what they are added up in beyond the tensor cores
+using Scales = TermScales<SCALES_A, SCALES_B>;
+
+// What sums are added up in beyond the tensor cores; scaled ones are numbers, also of integers.
+template <bool SCALED> struct SumBeyond {
+    using Type = MmaForm<Element>::Sum;
+};
+template <> struct SumBeyond<true> {
+    using Type = float;
+};
+using Sum = SumBeyond<Scales::ANY>::Type;
 
 constexpr bool AMPERE = __CUDA_ARCH__ >= 800;
-constexpr bool IN_RUNS = sizeof(Element) == 1 && !SAME<Element, int8>; // the tensor cores keep too few places of sums
-using Scales = TermScales<SCALES_A, SCALES_B>;
-static_assert(!Scales::ANY || IN_RUNS, "a run has scales in common");
+constexpr bool FLOAT8 = sizeof(Element) == 1 && !SAME<Element, int8>; // of whose sums the tensor cores keep too few places
+constexpr bool IN_RUNS = FLOAT8 || Scales::ANY;                       // which has scales in common
 constexpr unsigned SLICE_K = MmaForm<Element>::SLICE_K; // what a fragment is deep
 constexpr unsigned WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
@@ -96,7 +104,7 @@ static_assert(SLICES % 2 == 0, "two fragments take turns");
 static_assert(STAGES >= 2, "copies go to one stage while another is read");
 static_assert(STAGES == 2 || AMPERE && A_BYTES >= 4 && B_BYTES >= 4, "by way of registers copies are one step ahead");
 static_assert(AMPERE || SAME<Element, float16>, "what Turing's tensor cores multiply");
-static_assert(__CUDA_ARCH__ >= 890 || !IN_RUNS, "what Ampere's tensor cores multiply");
+static_assert(__CUDA_ARCH__ >= 890 || !FLOAT8, "what Ampere's tensor cores multiply");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
@@ -135,7 +143,8 @@ template <bool IN_RUNS> struct Adder {
 template <> struct Adder<true> {
     static constexpr unsigned RUN = SCALED_TERMS / BLOCK_K; // steps
     static_assert(SCALED_TERMS % BLOCK_K == 0, "a run is whole steps");
-    WarpSums sums = {}, run = {};
+    WarpSums sums = {};
+    Sums<tensor_core::SumsIn<MmaForm<Element>::Sum>::Type, WARP_M, WARP_N> run = {};
     const Scales &scales;
     unsigned row, column; // of the thread's first sum in C
 
@@ -162,7 +171,7 @@ template <> struct Adder<true> {
                     for (unsigned pair = 0; pair < 2; ++pair) {
                         auto &product = run.at[i][j][half * 2 + pair];
                         const Sum scale = of_row * scales.of_b(column + j * 8 + pair, step / RUN);
-                        sums.at[i][j][half * 2 + pair] += product * scale, product = 0;
+                        sums.at[i][j][half * 2 + pair] += Sum(product) * scale, product = 0;
                     }
             }
     }

@@ -26,6 +26,7 @@ from tilewise.kernels.gemm.limits import (
     refuse_blocks,
     refuse_sizes,
     refuse_types,
+    scales_terms,
 )
 from tilewise.kernels.spec import (
     KernelSpec,
@@ -150,12 +151,35 @@ FLOAT8_SHAPES = {
 }
 """Of float8, whose sums take twice the registers: those of 128 of K, and all."""
 
+SCALED_SHAPES = {
+    "128x128x32": Shape(Tile(128, 128, 32), (2, 4), 1, (3, 4)),
+    "128x64x32": Shape(Tile(128, 64, 32), (4, 2), 1, (4,)),
+    "64x128x32": Shape(Tile(64, 128, 32), (2, 4), 1, (4,)),
+    "64x64x64": Shape(Tile(64, 64, 64), (2, 2), 2, (3,)),
+    "64x32x64": Shape(Tile(64, 32, 64), (2, 2), 3, (4,)),
+    "32x64x64": Shape(Tile(32, 64, 64), (2, 2), 3, (4,)),
+    "128x16x64": Shape(Tile(128, 16, 64), (4, 1), 3, (4,)),
+    "16x128x64": Shape(Tile(16, 128, 64), (1, 4), 3, (4,)),
+    "64x16x64": Shape(Tile(64, 16, 64), (4, 1), 3, (4,)),
+    "16x64x64": Shape(Tile(16, 64, 64), (1, 4), 3, (4,)),
+}
+"""Of 16 bits and, twice as deep, of int8 with scales that differ along K: 128 of it are whole steps."""
+
 SHAPES_OF: Mapping[str, Mapping[str, Shape]] = {
     "float16": SHAPES,
     "bfloat16": SHAPES,
     "float32": WIDE_SHAPES,
     "float64": DOUBLE_SHAPES,
     "int8": INT8_SHAPES,
+    **dict.fromkeys(FLOAT8, FLOAT8_SHAPES),
+}
+SCALED_SHAPES_OF: Mapping[str, Mapping[str, Shape]] = {
+    **dict.fromkeys(("float16", "bfloat16"), SCALED_SHAPES),
+    "int8": {
+        _named(shape): shape
+        for shape in (one.for_elements_of(1) for one in SCALED_SHAPES.values())
+        if shape.tile.m * shape.tile.n < 128 * 128  # for which there are too few registers
+    },
     **dict.fromkeys(FLOAT8, FLOAT8_SHAPES),
 }
 UNITS = {
@@ -166,10 +190,16 @@ UNITS = {
 }  # of the cost model; others are mma_gemm
 
 
+def shapes_for(settings: Settings) -> Mapping[str, Shape]:
+    """The tiles that elements have, by their names; none for scales that they cannot have."""
+    element = str(settings["element"])
+    return SCALED_SHAPES_OF.get(element, {}) if scales_terms(settings) else SHAPES_OF[element]
+
+
 def shape_of(settings: Settings) -> Shape:
     """The tile that the settings name, of those for their elements."""
     element, partition = str(settings["element"]), str(settings["partition"])
-    shapes = SHAPES_OF[element]
+    shapes = shapes_for(settings)
     if partition not in shapes:
         raise ArgumentError("partition", f"must be one of {', '.join(shapes)} for {element}", partition)
     return shapes[partition]
@@ -189,7 +219,7 @@ def unit_of(settings: Settings) -> str:
 
 def sum_type(settings: Settings) -> str:
     """The type that the sums of parts of K are added up in."""
-    return sum_type_of(str(settings["element"]))
+    return sum_type_of(str(settings["element"]), scales_terms(settings))
 
 
 def shared_bytes(settings: Settings) -> int:
@@ -286,8 +316,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         if int(settings[f"{name}_bytes"]) > aligned:
             rule = f"must be at most {aligned}, for which the lines of {name} are aligned"
             return ArgumentError(f"{name}_bytes", rule, settings[f"{name}_bytes"])
-    if str(settings["partition"]) not in SHAPES_OF[str(settings["element"])]:
-        rule = f"must be one of {', '.join(SHAPES_OF[str(settings['element'])])} for {settings['element']}"
+    if str(settings["partition"]) not in (shapes := shapes_for(settings)):
+        rule = f"must be one of {', '.join(shapes)} for {settings['element']}"
         return ArgumentError("partition", rule, settings["partition"])
     if (settings["element"] == "float64") != (settings["result"] == "float64"):
         rule = f"must be {'float64' if settings['element'] == 'float64' else 'another type'} for mma"
@@ -377,10 +407,11 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
     found: dict[str, int | str] = {
         "element": element,
         "accumulate": settings["accumulate"],
+        **{name: settings[name] for name in ("scales_a", "scales_b")},
         **lies(operands),
     }
     narrow = narrowest(found) == 2
-    for partition, shape in SHAPES_OF[element].items():
+    for partition, shape in shapes_for(found).items():
         tile = shape.tile
         if tile.m > 2 * max(m, 32) or tile.n > 2 * max(n, 32):
             continue
@@ -415,7 +446,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
             c.strided(),
             parts,
             stack,
-            *((scales_slot(operands),) if settings["scales_a"] or settings["scales_b"] else ()),
+            *((scales_slot(operands),) if scales_terms(settings) else ()),
             epilogue_slot(operands, sum_slots(operands, settings)),
         ),
         shared=shared_bytes(settings),

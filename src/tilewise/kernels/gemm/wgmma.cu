@@ -92,7 +92,7 @@
 #ifndef SCALES_B // the same of columns of B
 #define SCALES_B 0
 #endif
-#ifndef ACCUMULATE // what sums are kept in: float32, of float16 also float16, of int8 int32
+#ifndef ACCUMULATE // what sums are kept in: float32, of float16 also float16, of int8 without scales int32
 #define ACCUMULATE float32
 #endif
 #ifndef RESULT
@@ -113,11 +113,12 @@ constexpr unsigned BLOCK_THREADS = (CONSUMERS + 1) * WARPGROUP;
 constexpr unsigned ROW_BYTES = 128, BLOCK_K = ROW_BYTES / sizeof(A_ELEMENT); // what the engine swizzles
 constexpr unsigned TILES_OF_B = sizeof(Element) / sizeof(A_ELEMENT); // as deep as one of A between them
 constexpr unsigned SHARERS = CLUSTER_M * CLUSTER_N, CLUSTER = SHARERS * SPLIT;
-constexpr bool IN_STEPS = sizeof(Element) == 1 && !SAME<Element, int8>, WIDENS = sizeof(A_ELEMENT) < sizeof(Element);
+constexpr bool IN_STEPS = sizeof(Element) == 1 && !SAME<ACCUMULATE, int32>, WIDENS = sizeof(A_ELEMENT) < sizeof(Element);
 static_assert(!WIDENS || (sizeof(Element) == 2 && A_IN_ROWS), "bytes along K to 16 bits");
 using Scales = TermScales<SCALES_A, SCALES_B>;
 using ScalesOfStage = StageScales<SCALES_A, SCALES_B, BLOCK_M, BLOCK_N>;
-static_assert(!Scales::ANY || (IN_STEPS && BLOCK_K == SCALED_TERMS && !POINTERS && !GROUPED), "a step has scales in common");
+static_assert(!Scales::ANY || ((IN_STEPS || WIDENS) && BLOCK_K == SCALED_TERMS && !POINTERS && !GROUPED),
+              "a step has scales in common");
 static_assert(!(IN_STEPS || WIDENS) || !PINGPONG, "warpgroups multiply by turns anyway");
 static_assert(!SAME<ACCUMULATE, int32> || PARTS == 1, "sums that are left in memory are float32");
 static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
@@ -206,10 +207,12 @@ inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorM
         Mbarrier &full = shared.ring.full[turn.slot];
         shared.ring.wait_until_empty(turn);
         full.arrive_and_expect(sizeof(Stage)); // what other blocks load for this one is part of it
-        stage.a.load(a, tile.row, step * BLOCK_K, from_a, tiles.column, tiles.beside(), full);
+        // What other blocks wait for comes first.
+        if (CLUSTER_M == 1) stage.a.load(a, tile.row, step * BLOCK_K, from_a, tiles.column, tiles.beside(), full);
 #pragma unroll
         for (unsigned i = 0; i < TILES_OF_B; ++i)
             stage.b[i].load(b, tile.column, step * BLOCK_K + i * stage.b[i].BLOCK_K, from_b, tiles.row, tiles.below(), full);
+        if (CLUSTER_M > 1) stage.a.load(a, tile.row, step * BLOCK_K, from_a, tiles.column, tiles.beside(), full);
     }
 }
 

@@ -151,10 +151,14 @@ def _refuse_shape(shape: Shape, settings: Settings) -> ArgumentError | None:
         return ArgumentError("cluster", rule, settings["cluster"])
     if (shape.in_steps or shape.widens) and shape.pingpong:
         return ArgumentError("pingpong", f"must be 0 for {loaded_element(settings)}", 1)
+    if any(shape.scaled) and not (shape.in_steps or shape.widens):
+        return ArgumentError("element", "must have 8 bits with scales that differ along k", element)
     most = MOST_PRODUCTS[shape.consumers]
     if any(shape.scaled) and shape.consumers > 1 and settings["split"] != 1:
         most = MOST_PRODUCTS_SCALED
-    if shape.in_steps and shape.product_registers > most:
+    if shape.widens and any(shape.scaled):
+        most = MOST_PRODUCTS_SCALED
+    if shape.product_registers > max(most, shape.sum_registers):
         return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
     widest = MOST_COLUMNS_SCALED if settings["split"] == 1 else MOST_PRODUCTS_SCALED // shape.consumers
     if shape.scaled[1] == 1 and shape.n > widest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewise.kernels.gemm.limits import scales_terms
 from tilewise.kernels.gemm.wgmma_lies import cluster_of, clusters, lies_of
 from tilewise.kernels.gemm.wgmma_shapes import (
     BETWEEN,
@@ -19,13 +20,14 @@ from tilewise.kernels.gemm.wgmma_shapes import (
     tile_of,
 )
 from tilewise.kernels.spec import AS_IT_IS, Operands, Settings, ceil_div
-from tilewise.problem import FLOAT8, Tile
+from tilewise.problem import Tile
 
 __all__ = ["MOST_SUMS", "MOST_TILES", "candidates", "may_split"]
 
 MOST_TILES = 128  # of C that a block computes
 WORTH_STRADDLING = 0.95  # of the waves that other tiles take
 MOST_PARTS = 16  # that are proposed: their sums are added up one after another
+WIDEST_SCALED = 128  # columns beside rows of 8 bits that have scales, which take registers
 WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
 LEAST_STEPS = 4  # of K that a part has, if it is proposed
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
@@ -71,7 +73,9 @@ def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iter
     exchanged = int(operands.widened is operands.b)
     lies = types | lies_of(operands, exchanged)
     rows, columns = (operands.sizes[i] for i in ((1, 0) if exchanged else (0, 1)))
-    tiles = [one for one in WIDENING if one.n >= columns][:1] or [WIDENING[-1]]
+    # With scales a step's sums have registers of their own.
+    fitting = [one for one in WIDENING if not scales_terms(types) or one.n <= WIDEST_SCALED]
+    tiles = [one for one in fitting if one.n >= columns][:1] or [fitting[-1]]
     for tile in (replace(one, m=height) for one in tiles for height in (64, 128)):
         if tile.m > 64 and tile.m >= 2 * rows:
             continue
@@ -137,7 +141,8 @@ def _least_waste(operands: Operands, m: int, n: int, sms: int, b_in_rows: bool) 
 def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
     """With a cluster or without, with one tile a block or more, in turns or together."""
     tile, in_pairs = tile_of(found), found["accumulate"] == "float16"
-    together = found["element"] in FLOAT8 or found["widened"] != AS_IT_IS
+    shape = shape_of({**found, "pingpong": 0})
+    together = shape.in_steps or shape.widens
     many = operands.sizes[1 if found["exchanged"] else 0] > tile.m
     worth = not found["exchanged"] or (found["widened"] != AS_IT_IS and tile.n >= WORTH_SHARING)
     for cluster in ("1x1", "2x1") if many and worth else ("1x1",):

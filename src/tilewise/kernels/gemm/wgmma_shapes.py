@@ -83,7 +83,8 @@ class Shape:
     @functools.cached_property
     def product_registers(self) -> int:
         """Those, and what the sums of a step take besides: of one instruction at a time."""
-        return self.sum_registers + (self.n // 2 if self.in_steps else 0)
+        apart = self.in_steps or (self.widens and any(self.scaled))
+        return self.sum_registers + (self.n // 2 if apart else 0)
 
     @property
     def threads(self) -> int:
@@ -205,6 +206,12 @@ def scaled_lines(settings: Settings) -> tuple[int, int]:
     return int(settings[names[0]]), int(settings[names[1]])
 
 
+def _adds_steps(settings: Settings) -> bool:
+    """Whether a step's sums are added up beside the tensor cores: of float8, and of int8 that has scales."""
+    element = settings["element"]
+    return element in FLOAT8 or (element == "int8" and any(scaled_lines(settings)))
+
+
 _OF_SHAPES = (
     "partition", "element", "widened", "pingpong", "exchanged", "b_in_rows", "accumulate", "scales_a", "scales_b",
 )  # fmt: skip
@@ -225,7 +232,7 @@ def _shape(*values: Any) -> Shape:
         bool(settings["exchanged"]),
         bool(settings["b_in_rows"]),
         settings["accumulate"] == "float16",
-        settings["element"] in FLOAT8,
+        _adds_steps(settings),
         settings["widened"] != AS_IT_IS,
         scaled_lines(settings),
     )
