@@ -31,6 +31,10 @@ class Shapes(NamedTuple):
     result: tuple[int, ...]  # without the axes that one-dimensional operands have not
     groups: int = 0  # of rows of A that have a matrix of B each
 
+    def stack_of(self, operand: str) -> tuple[int, ...]:
+        """How many matrices of "a" or "b" there are, along each axis."""
+        return (self.groups,) if self.groups and operand == "b" else self.stack
+
 
 class _Axis(NamedTuple):
     """One axis of a stack: how many, and the strides along it of A, B, C and the arrays of the epilogue."""
@@ -109,7 +113,7 @@ def describe(
     a_rows, a_columns = (a.strides[-2], a.strides[-1]) if len(a.shape) > 1 else (k, a.strides[-1])
     b_rows, b_columns = (b.strides[-2], b.strides[-1]) if len(b.shape) > 1 else (b.strides[-1], 1)
     scales = {
-        i: scales_form(fused, name, view, (m, n, k))
+        i: scales_form(fused, name, view, (m, n, k), bool(groups))
         for i, (name, view) in enumerate(fused.arrays.items(), 1)
         if name in fused.scales
     }
@@ -144,6 +148,8 @@ def describe(
         steps = tuple(int(axis.steps[which]) for axis in axes)
         if groups and name == "b":
             steps = (view.strides[0] if groups > 1 else k * n,)
+        elif groups and which - 2 in of_b:  # which have a matrix for each of B's
+            steps = (results[which - 2][0],)
         item = int(ELEMENT_BYTES[view.dtype])
         aligned = alignment_of(view.ptr, *(step * item for step in steps))
         # NOTE: an axis of one element may have any stride: plans for such operands are the same.
@@ -185,7 +191,7 @@ def _lie_of_results(
     results = [
         list(c.strides),
         *(
-            _scale_strides(scales[i].name, view, shapes.stack)
+            _scale_strides(scales[i].name, view, shapes.stack_of(scales[i].scales))
             if i in scales
             else _broadcast_strides(view, shapes.result)
             for i, view in enumerate(fused.views, 1)

@@ -256,14 +256,17 @@ def refuse_scales(fused: Fused, of: str) -> None:
         raise ArgumentError(name, f"must be the same along k, for {of}", f"shape {fused.arrays[name].shape}")
 
 
-def _lines_sharing(name: str, operand: Literal["a", "b"], shape: tuple[int, ...], lines: int, k: int) -> int:
+def _lines_sharing(
+    name: str, operand: Literal["a", "b"], shape: tuple[int, ...], lines: int, k: int, may_repeat: bool
+) -> int:
     """How many rows of A, or columns of B, have scales of terms in common, of which an array has this shape.
 
-    ``lines`` is how many there are of them. Where the array has scales of one row or column alone, all have those.
+    ``lines`` is how many there are of them. Where the array has scales of one row or column alone, all have those;
+    if it ``may_repeat``, so have all k.
     """
     across, along = (1, 1, *shape)[-2:] if operand == "a" else (1, 1, *shape)[:-3:-1]
     runs, tiles = -(-k // SCALED_TERMS), -(-lines // SCALED_TERMS)
-    if along != runs or across not in (1, lines, tiles):
+    if along not in (runs, 1 if may_repeat else runs) or across not in (1, lines, tiles):
         fitting = dict.fromkeys(((lines, 1), (lines, runs), (tiles, runs)))
         shapes = " or ".join(str(one if operand == "a" else one[::-1]) for one in fitting)
         rule = f"must be the same along k, or have one for each {SCALED_TERMS} of it: the shape {shapes}"
@@ -337,11 +340,11 @@ def bits_of(values: Iterable[tuple[str, float]], sums: str) -> dict[str, int]:
 
 
 def describe_dense(
-    call: EpilogueCall | None, shape: tuple[int, ...], k: int, types: tuple[str, str]
+    call: EpilogueCall | None, shape: tuple[int, ...], k: int, types: tuple[str, str], grouped: bool = False
 ) -> Epilogue:
     """The epilogue of a result of this shape, for a plan made without arrays: they count as lying densely.
 
-    ``k`` is how many terms its sums have.
+    ``k`` is how many terms its sums have; ``grouped`` says that its rows are in groups.
     """
     fused = view_arrays(call)
     if fused.is_plain:
@@ -351,15 +354,21 @@ def describe_dense(
     for name, view in fused.arrays.items():
         if name in fused.scales:
             m, n = (1, 1, *shape)[-2:]
-            arrays.append(scales_form(fused, name, view, (m, n, k)))
+            arrays.append(scales_form(fused, name, view, (m, n, k), grouped))
             continue
         rows, columns = (1, 1, *view.shape)[-2:]
         arrays.append(EpilogueArray(name, view.dtype, rows > 1, columns > 1))
     return Epilogue(fused.expression, tuple(arrays), tuple(name for name, _ in fused.numbers))
 
 
-def scales_form(fused: Fused, name: str, scales: View, sizes: tuple[int, int, int]) -> EpilogueArray:
-    """An array of the scales of terms, as a problem of these sizes has it."""
+def scales_form(
+    fused: Fused, name: str, scales: View, sizes: tuple[int, int, int], grouped: bool = False
+) -> EpilogueArray:
+    """An array of the scales of terms, as a problem of these sizes has it.
+
+    Those of B may be the same along k where they differ between groups of rows.
+    """
     operand: Literal["a", "b"] = "a" if name == fused.scales[0] else "b"
-    lines = _lines_sharing(name, operand, scales.shape, sizes[operand == "b"], sizes[2])
+    may_repeat = grouped and operand == "b"
+    lines = _lines_sharing(name, operand, scales.shape, sizes[operand == "b"], sizes[2], may_repeat)
     return EpilogueArray(name, scales.dtype, scales=operand, lines=lines)

@@ -20,13 +20,14 @@ from tilewise.calls import (
 )
 from tilewise.describe import Shapes, group_shapes
 from tilewise.devices import Device
-from tilewise.epilogue import EpilogueCall, fit, refuse_scales, view_arrays
+from tilewise.epilogue import EpilogueCall, fit, view_arrays
 from tilewise.errors import ArgumentError
 from tilewise.host_arrays import multiply_staged, overwrite
 from tilewise.interop import HOST, Common, View
 from tilewise.matmul import find_device, in_one_type
 from tilewise.plan import Plan
 from tilewise.problem import multiplied_type
+from tilewise.quantize import scale_sums, shape_of, unwrap
 from tilewise.warm_calls import WarmCalls, can_compile, describe_extras
 
 __all__ = ["grouped_matmul", "grouped_matmul_in_python"]
@@ -61,6 +62,10 @@ def grouped_matmul(
     ``arithmetic`` is what to multiply in, as there; ``device`` is where host arrays are multiplied; ``plan``, made with
     ``groups``, is how.
 
+    ``a`` and ``b`` may be what :func:`tilewise.quantize` gives: a scale for each row of ``a`` and column of each matrix
+    of ``b``, say, or ``block=128`` and ``block=(128, 128)``, whose rows are counted from the first of all groups on.
+    ``tw.quantize(weight, axis=-1).mT`` is a stack of weights of shape (groups, columns, k).
+
     >>> import numpy as np, tilewise as tw
     >>> a, b = np.ones((5, 3), "float32"), np.stack([np.full((3, 2), g, "float32") for g in (1, 2, 4)])
     >>> tw.grouped_matmul(a, b, np.array([2, 2, 5], "int32"))[:, 0].tolist()
@@ -70,6 +75,18 @@ def grouped_matmul(
         raise ArgumentError(
             "plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k, groups=…) makes one"
         )
+    a, scale_a = unwrap("a", a, None)
+    b, scale_b = unwrap("b", b, None)
+    if scale_a is not None or scale_b is not None:
+        scales = {"scale_a": scale_a, "scale_b": scale_b}
+        sizes = {"scale_a": shape_of("a", a), "scale_b": shape_of("b", b)}
+        call = scale_sums(epilogue, scales, sizes, grouped=True)
+        given: dict[str, Any] = {"epilogue": call, "arithmetic": arithmetic, "device": device, "plan": plan}
+        function = grouped_matmul_in_python if _warm is None else _warm.function
+        scaled: ArrayT = function(
+            a, b, offsets, out, **{name: one for name, one in given.items() if one is not None}
+        )
+        return scaled
     choice = Choice(plan=plan, arithmetic=arithmetic)
     views = {
         name: interop.view(name, interop.as_array(name, value))
@@ -79,7 +96,6 @@ def grouped_matmul(
     shapes = group_shapes(left.shape, right.shape, ends.shape)
     _check_ends(ends)
     fused = view_arrays(epilogue)
-    refuse_scales(fused, "groups of rows")
     choice = choice._replace(changed=not fused.is_plain)
     target = {} if out is None else {"out": interop.view_output("out", out)}
     common = interop.common({**views, **target, **fused.arrays})

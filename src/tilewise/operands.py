@@ -208,7 +208,7 @@ class Operands(NamedTuple):
 
     def _count(self, operand: Operand) -> int:
         repeated = (operand.row_stride, operand.column_stride, *operand.stack)
-        sizes = (operand.rows, operand.columns, *self.stack)
+        sizes = (operand.rows, operand.columns, *self.stack_of(operand))
         return math.prod(size for size, step in zip(sizes, repeated, strict=True) if step)
 
     @property
@@ -271,9 +271,9 @@ class Operands(NamedTuple):
         """Operands that lie densely, each in its layout, as a plan made without arrays takes them to."""
         stack = (problem.batch,) if problem.batch != 1 else ()
 
-        def dense(name: str, rows: int, columns: int, dtype: str, layout: str) -> Operand:
+        def dense(name: str, rows: int, columns: int, dtype: str, layout: str, of_b: bool = False) -> Operand:
             strides = (columns, 1) if layout == "row" else (1, rows)
-            steps = (rows * columns,) if stack or (name == "b" and problem.groups) else ()
+            steps = (rows * columns,) if stack or ((name == "b" or of_b) and problem.groups) else ()
             item = int(ELEMENT_BYTES[dtype])
             aligned = alignment_of(*(step * item for step in steps))
             if problem.pointers:
@@ -288,7 +288,7 @@ class Operands(NamedTuple):
                 runs = ceil_div(problem.k, SCALED_TERMS)
                 lines = ceil_div(problem.m if array.scales == "a" else problem.n, array.lines)
                 sizes = (lines, runs) if array.scales == "a" else (runs, lines)
-                return dense(f"epilogue.{array.name}", *sizes, array.dtype, "row")
+                return dense(f"epilogue.{array.name}", *sizes, array.dtype, "row", array.scales == "b")
             made = dense(f"epilogue.{array.name}", problem.m, problem.n, array.dtype, "row")
             if made.by_pointers and not array.pointers:
                 made = replace(made, by_pointers=False, stack=(problem.m * problem.n,))

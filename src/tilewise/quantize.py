@@ -43,6 +43,11 @@ class Quantized(NamedTuple):
     values: Any
     scale: Any
 
+    @property
+    def mT(self) -> Quantized:  # noqa: N802  # as arrays have it
+        """The same of the transposes: of weights of shape (groups, n, k) those of shape (groups, k, n)."""
+        return Quantized(self.values.swapaxes(-1, -2), self.scale.swapaxes(-1, -2))
+
     def dequantize(self, dtype: str = "float32") -> Any:
         """The numbers, in an array of the caller's kind.
 
@@ -265,17 +270,23 @@ def unwrap(argument: str, array: Any, scale: Any) -> tuple[Any, Any]:
 
 
 def scale_sums(
-    call: EpilogueCall | None, scales: dict[str, Any], shapes: dict[str, tuple[int, ...]]
+    call: EpilogueCall | None,
+    scales: dict[str, Any],
+    shapes: dict[str, tuple[int, ...]],
+    grouped: bool = False,
 ) -> EpilogueCall | None:
     """An epilogue that first multiplies each sum by the scales that there are, or the sum of scaled terms.
 
-    ``scales`` are "scale_a" and "scale_b", and ``shapes`` those of A and B under these names.
+    ``scales`` are "scale_a" and "scale_b", and ``shapes`` those of A and B under these names. Those of B are of terms
+    if rows are ``grouped``, as no array of the result's shape has them.
     """
     found = {name: scale for name, scale in scales.items() if scale is not None}
     if not found:
         return call
     of_terms = {
-        name for name, scale in found.items() if _differs_along_k(name, shape_of(name, scale), shapes[name])
+        name
+        for name, scale in found.items()
+        if (grouped and name == "scale_b") or _differs_along_k(name, shape_of(name, scale), shapes[name])
     }
     for name in found:
         if call is not None and name in call.given:

@@ -159,8 +159,9 @@ def _make_arrays(plan: Plan, bound: Bound, fill: _Fill | None = None) -> dict[st
 
     make("a", problem.batch * problem.m * problem.k, problem.a)
     make("b", problem.batch * problem.k * problem.n * max(problem.groups, 1), problem.b)
-    for one in Operands.of(problem).extras:
-        make(one.name, problem.batch * one.rows * one.columns, one.dtype)
+    operands = Operands.of(problem)
+    for one in operands.extras:
+        make(one.name, math.prod(operands.stack_of(one)) * one.rows * one.columns, one.dtype)
     made["c"] = device.empty((problem.batch * problem.m * problem.n,), numpy_dtype(problem.c))
     if problem.groups:  # even ones
         ends = np.arange(1, problem.groups + 1) * problem.m // problem.groups

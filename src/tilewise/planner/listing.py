@@ -159,7 +159,7 @@ def operands_of(
     lie: list[Layout] = ["row" if letter == "n" else "column" for letter in layout]
     a, b = lie
     multiplied = multiplied_type(dtype, second)
-    form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), k, (dtype, second))
+    form = describe_dense(epilogue, (m, n) if batch == 1 else (batch, m, n), k, (dtype, second), groups > 0)
     wide = "float16" if arithmetic == "f16" else sum_type(multiplied, form.scales_terms)
     made = result or result_of(multiplied, not form.is_plain)
     return Operands.of(

@@ -274,8 +274,6 @@ def test_rows_of_a_stack_become_one_matrix_where_their_scales_do() -> None:
         (lambda q: tw.matmul(q.values, q.values, scale_a=np.ones((3, 256, 2), "float32"), device="emulator"), "scale_a must have a stack"),
         (lambda q: tw.batched_matmul([q.values], [q.values], epilogue=tw.epilogue("scaled(acc, s, 1)", s=q.scale), device="emulator"),
          "s must be the same along k, for lists of matrices"),
-        (lambda q: tw.grouped_matmul(q.values, q.values[None], np.array([256], "int32"), device="emulator",
-                                     epilogue=tw.epilogue("scaled(acc, s, 1)", s=q.scale)), "s must be the same along k, for groups of rows"),
         (lambda q: tw.epilogue("scaled(acc, s, 1)", s=2.0), "s must be an array: it has scales of terms"),
         (lambda q: tw.matmul(q.values, q.values.astype("int8"), device="emulator"), "must have a type of"),
     ],

@@ -73,8 +73,10 @@ def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -
 
 
 def _widened(spec: KernelSpec, operands: Operands) -> Operand | None:
-    """The operand whose copy is widened. NOTE: what has scales that differ along K a kernel has to widen by itself, if it
-    widens."""
+    """The operand whose copy is widened.
+
+    NOTE: what has scales that differ along K a kernel has to widen by itself, if it widens.
+    """
     return None if spec.widens and operands.epilogue.scales_terms else operands.widened
 
 
@@ -148,8 +150,8 @@ def copied(operands: Operands, read: Operands) -> list[tuple[Operand, Operand]]:
 
 
 def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
-    """The launches that make the copies among ``read`` from ``operands``: one for those whose lines are moved, of elements
-    of one size."""
+    """The launches that make the copies among ``read`` from ``operands``: one for those of elements of one size whose
+    lines are moved."""
     pairs = [(source, copy) for source, copy in copied(operands, read) if source.rows * source.columns]
     if is_complex(operands):
         return [expand_step(*pair, operands) for pair in pairs]

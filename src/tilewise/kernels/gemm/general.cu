@@ -299,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     GroupWalk<BLOCK_M> walk(group_ends, stack.inner_count, c.rows, tile_columns);
     if (!walk.seek(blockIdx.x)) return;
     const TileIndex tile = RASTER(walk.tile(blockIdx.x), walk.tile_rows(), tile_columns);
-    const InStack matrix = {};
+    const InStack matrix = {}, of_scales = {0, walk.group()};
     const unsigned first_row = walk.begin() + tile.row * BLOCK_M;
     b.select({0, walk.group()}), c.rows = walk.end();
 #else
@@ -308,10 +308,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned tiles = tile_rows * tile_columns;
     const TileIndex tile = RASTER(blockIdx.x % tiles, tile_rows, tile_columns);
     const unsigned first_row = tile.row * BLOCK_M;
-    const InStack matrix = stack[blockIdx.x / tiles];
+    const InStack matrix = stack[blockIdx.x / tiles], of_scales = matrix;
     a.select(stack.of_a(matrix)), b.select(stack.of_b(matrix)), c.select(stack.of_c(matrix));
 #endif
-    multiply(stages, a, b, c, scales.in_stack(matrix, matrix), epilogue.in_stack(stack, matrix), first_row,
+    multiply(stages, a, b, c, scales.in_stack(of_scales, of_scales), epilogue.in_stack(stack, matrix), first_row,
              tile.column * BLOCK_N);
 }
 

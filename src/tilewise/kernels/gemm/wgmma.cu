@@ -117,7 +117,7 @@ constexpr bool IN_STEPS = sizeof(Element) == 1 && !SAME<ACCUMULATE, int32>, WIDE
 static_assert(!WIDENS || (sizeof(Element) == 2 && A_IN_ROWS), "bytes along K to 16 bits");
 using Scales = TermScales<SCALES_A, SCALES_B>;
 using ScalesOfStage = StageScales<SCALES_A, SCALES_B, BLOCK_M, BLOCK_N>;
-static_assert(!Scales::ANY || ((IN_STEPS || WIDENS) && BLOCK_K == SCALED_TERMS && !POINTERS && !GROUPED),
+static_assert(!Scales::ANY || ((IN_STEPS || WIDENS) && BLOCK_K == SCALED_TERMS && !POINTERS),
               "a step has scales in common");
 static_assert(!(IN_STEPS || WIDENS) || !PINGPONG, "warpgroups multiply by turns anyway");
 static_assert(!SAME<ACCUMULATE, int32> || PARTS == 1, "sums that are left in memory are float32");

@@ -28,6 +28,7 @@ MOST_TILES = 128  # of C that a block computes
 WORTH_STRADDLING = 0.95  # of the waves that other tiles take
 MOST_PARTS = 16  # that are proposed: their sums are added up one after another
 WIDEST_SCALED = 128  # columns beside rows of 8 bits that have scales, which take registers
+WORTH_HALVING = 128  # columns beside rows of 8 bits: of wider tiles there may be too few
 WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
 LEAST_STEPS = 4  # of K that a part has, if it is proposed
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
@@ -75,7 +76,10 @@ def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iter
     rows, columns = (operands.sizes[i] for i in ((1, 0) if exchanged else (0, 1)))
     # With scales a step's sums have registers of their own.
     fitting = [one for one in WIDENING if not scales_terms(types) or one.n <= WIDEST_SCALED]
-    tiles = [one for one in fitting if one.n >= columns][:1] or [fitting[-1]]
+    widest = next((i for i, one in enumerate(fitting) if one.n >= columns), len(fitting) - 1)
+    tiles = fitting[
+        widest - (fitting[widest].n > WORTH_HALVING) : widest + 1
+    ]  # or half as wide, for more of them
     for tile in (replace(one, m=height) for one in tiles for height in (64, 128)):
         if tile.m > 64 and tile.m >= 2 * rows:
             continue
