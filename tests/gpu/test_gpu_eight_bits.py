@@ -105,25 +105,39 @@ def scales(lines: int, rows: int, k: int) -> Any:
 
 
 @pytest.mark.parametrize("lines", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("types", [("float8_e4m3fn",) * 2, TYPES[:2], TYPES[1::-1]], ids="·".join)
+@pytest.mark.parametrize(
+    "types",
+    [
+        ("float8_e4m3fn",) * 2,
+        TYPES[:2],
+        TYPES[1::-1],
+        ("int8",) * 2,
+        ("bfloat16", "float8_e4m3fn"),
+        ("float16", "int8"),
+    ],
+    ids="·".join,
+)
 def test_scales_along_k_are_right(device: Any, lines: tuple[int, int], types: tuple[str, str]) -> None:
-    """Four at random of all plans, and bit for bit as the emulator has the first that multiplies by wgmma."""
+    """Four at random of all plans, and bit for bit as the emulator has those that multiply by wgmma."""
     m, n, k = (int(size) for size in RANDOM.integers(1, (500, 500, 1200)))
     a, b = numbers((m, k), types[0]), numbers((n, k), types[1]).T
     left, right = scales(lines[0], m, k), scales(lines[1], n, k).T
-    form = tw.epilogue("scaled(acc, s, t)", s=left, t=right)
-    there = tw.epilogue("scaled(acc, s, t)", s=device.array(left), t=device.array(right))
+    given = {"s": left, "t": right} if types[0] in TYPES else {"t": right}
+    text = "scaled(acc, s, t)" if types[0] in TYPES else "scaled(acc, 1, t)"
+    form = tw.epilogue(text, **given)
+    there = tw.epilogue(text, **{name: device.array(one) for name, one in given.items()})
+    wanted = tw.Quantized(a, left) if types[0] in TYPES else a, tw.Quantized(b, right)
     operands = operands_of(
         m, n, k, dtype=types[0], b_dtype=types[1], layout="nt", result="float32", epilogue=form
     )
     found, _ = list_candidates(operands, target_of_device(device))
     for which in RANDOM.integers(len(found), size=4):
-        spec, given = found[which].spec, tuple(found[which].settings.items())
-        choice = Choice(specs=(spec,), settings=given)
+        spec, settings = found[which].spec, tuple(found[which].settings.items())
+        choice = Choice(specs=(spec,), settings=settings)
         out = device.empty((m, n), np.float32)
         multiply(device.array(a), device.array(b), out, None, choice, there)
-        compared = compare(out.numpy(), tw.Quantized(a, left), tw.Quantized(b, right), terms=16)
-        assert compared.ok, (m, n, k, spec.name, given, str(compared))
+        compared = compare(out.numpy(), *wanted, terms=16)
+        assert compared.ok, (m, n, k, spec.name, settings, str(compared))
         if spec.name == "wgmma":
             own = np.zeros((m, n), np.float32)
             multiply(a, b, own, tw.device("emulator", sums="hardware"), choice, form)

@@ -46,6 +46,43 @@ def test_every_group_is_right(groups: int, rows: int, n: int, k: int, columns: b
     assert np.isnan(out[begin:].astype(np.float64)).all()
 
 
+@pytest.mark.parametrize("how", [{"axis": -1}, {"axis": -1, "block": 128}, {"block": (128, 128)}], ids=str)
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8"])
+@pytest.mark.parametrize(
+    ("groups", "rows", "n", "k"), [(8, 2000, 1024, 512), (64, 300, 776, 1024), (5, 700, 301, 203)]
+)
+def test_every_group_has_its_scales(
+    groups: int, rows: int, n: int, k: int, dtype: str, how: dict[str, Any]
+) -> None:
+    """As the general kernel and the tensor cores have them; twice, the second time by the compiled call if there is one."""
+    a = tw.quantize(draw(rows, k, dtype="float32"), dtype, axis=-1, block=128)
+    b = tw.quantize(draw(groups, n, k, dtype="float32"), dtype, **how).mT
+    ends, begin = ends_of(groups, rows), 0
+    out = poisoned((rows, n), np.dtype("float32"))
+    tw.grouped_matmul(a, b, ends, out, device="gpu")
+    for group, end in enumerate(ends):
+        left, right = (
+            tw.Quantized(a.values[begin:end], a.scale[begin:end]),
+            tw.Quantized(b.values[group], b.scale[group]),
+        )
+        compared = compare(out[begin:end], left, right, terms=16)
+        assert compared.ok, (group, str(compared))
+        begin = end
+    assert np.isnan(out[begin:]).all()
+
+
+def test_scales_of_groups_on_the_device(torch: Any) -> None:
+    """The second call is the compiled one, with other scales in other memory."""
+    for _ in range(2):
+        x, w = torch.randn(300, 512, device="cuda"), torch.randn(4, 256, 512, device="cuda")
+        a, b = tw.quantize(x, axis=-1, block=128), tw.quantize(w, block=(128, 128)).mT
+        ends = torch.tensor([100, 100, 250, 300], dtype=torch.int32, device="cuda")
+        made: Any = tw.grouped_matmul(a, b, ends)
+        found = made.float()
+        whole = expect(torch, a.dequantize(), b.mT.dequantize(), ends)
+        assert (found - whole).abs().max() <= 2**-7 * whole.abs().max()
+
+
 @pytest.mark.parametrize("ends", [[100, 50, -1, 2**31 - 1, 7], [-(2**31), 2**31 - 1, 0, 0, 0], [0] * 5])
 def test_no_end_leads_outside_of_the_arrays(ends: list[int]) -> None:
     a, b = draw(100, 64, dtype="bfloat16"), draw(5, 64, 64, dtype="bfloat16")

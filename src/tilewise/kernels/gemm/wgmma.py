@@ -112,7 +112,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     shape, split = shape_of(settings), int(settings["split"])
     if unfit := _refuse_shape(shape, settings):
         return unfit
-    if operands.groups and shape.sum_registers > MOST_SUMS_CHANGED:
+    together = shape.consumers > 1 and shape.n <= NARROW_SCALED and shape.scaled[1] == 1
+    if operands.groups and (shape.sum_registers > MOST_SUMS_CHANGED or together):
         return ArgumentError("partition", "must be a smaller tile for groups of rows", settings["partition"])
     halved = shape.consumers == 3 or operands.groups  # which have fewer registers, or keep more in them
     in_boxes = not operands.epilogue.is_plain or operands.c.itemsize == 1
