@@ -142,37 +142,46 @@ def describe(
         m *= last.size
     sizes = tuple(axis.size for axis in axes)
 
-    def operand(
-        name: str, view: View, rows: int, columns: int, strides: tuple[int, int], which: int
-    ) -> Operand:
+    def make(name: str, view: View, rows: int, columns: int, strides: tuple[int, int], which: int) -> Operand:
         steps = tuple(int(axis.steps[which]) for axis in axes)
         if groups and name == "b":
             steps = (view.strides[0] if groups > 1 else k * n,)
         elif groups and which - 2 in of_b:  # which have a matrix for each of B's
             steps = (results[which - 2][0],)
-        item = int(ELEMENT_BYTES[view.dtype])
-        aligned = alignment_of(view.ptr, *(step * item for step in steps))
-        # NOTE: an axis of one element may have any stride: plans for such operands are the same.
-        row_stride = strides[0] if rows > 1 else columns
-        column_stride = strides[1] if columns > 1 else 1
-        anywhere = name in by_pointers
-        return Operand(
-            name, rows, columns, row_stride, view.dtype, column_stride, steps, aligned, by_pointers=anywhere
-        )
+        return _operand(name, view, (rows, columns), strides, steps, name in by_pointers)
 
     extras = tuple(
-        operand(f"epilogue.{name}", view, *_sizes_of(scales.get(i), m, n, k), (rows[i], columns[i]), 2 + i)
+        make(f"epilogue.{name}", view, *_sizes_of(scales.get(i), m, n, k), (rows[i], columns[i]), 2 + i)
         for i, (name, view) in enumerate(zip(fused.names, fused.views, strict=True), 1)
     )
     return Operands(
-        operand("a", a, m, k, (a_rows, a_columns), 0),
-        operand("b", b, k, n, (b_rows, b_columns), 1),
-        operand("c", c, m, n, (rows[0], columns[0]), 2),
+        make("a", a, m, k, (a_rows, a_columns), 0),
+        make("b", b, k, n, (b_rows, b_columns), 1),
+        make("c", c, m, n, (rows[0], columns[0]), 2),
         sizes,
         extras,
         _form_of(fused, extras, scales),
-        None if offsets is None else operand("offsets", offsets, 1, groups, (groups, 1), 0),
+        None if offsets is None else make("offsets", offsets, 1, groups, (groups, 1), 0),
         split=tuple(name for name, view in (("a", a), ("b", b)) if view.parts is not None),
+    )
+
+
+def _operand(
+    name: str,
+    view: View,
+    sizes: tuple[int, int],
+    strides: tuple[int, int],
+    steps: tuple[int, ...],
+    anywhere: bool,
+) -> Operand:
+    """The operand that an array is, of so many rows and columns, with these strides from matrix to matrix."""
+    (rows, columns), item = sizes, int(ELEMENT_BYTES[view.dtype])
+    # NOTE: an axis of one element may have any stride: plans for such operands are the same.
+    row_stride = strides[0] if rows > 1 else columns
+    column_stride = strides[1] if columns > 1 else 1
+    aligned = alignment_of(view.ptr, *(step * item for step in steps))
+    return Operand(
+        name, rows, columns, row_stride, view.dtype, column_stride, steps, aligned, by_pointers=anywhere
     )
 
 

@@ -75,23 +75,47 @@ def grouped_matmul(
         raise ArgumentError(
             "plan", "must be a Plan", type(plan).__name__, "tw.plan(m, n, k, groups=…) makes one"
         )
-    a, scale_a = unwrap("a", a, None)
-    b, scale_b = unwrap("b", b, None)
-    if scale_a is not None or scale_b is not None:
-        scales = {"scale_a": scale_a, "scale_b": scale_b}
-        sizes = {"scale_a": shape_of("a", a), "scale_b": shape_of("b", b)}
-        call = scale_sums(epilogue, scales, sizes, grouped=True)
-        given: dict[str, Any] = {"epilogue": call, "arithmetic": arithmetic, "device": device, "plan": plan}
-        function = grouped_matmul_in_python if _warm is None else _warm.function
-        scaled: ArrayT = function(
-            a, b, offsets, out, **{name: one for name, one in given.items() if one is not None}
-        )
+    scales = {}
+    a, scales["scale_a"] = unwrap("a", a, None)
+    b, scales["scale_b"] = unwrap("b", b, None)
+    if any(one is not None for one in scales.values()):
+        given = {"arithmetic": arithmetic, "device": device, "plan": plan}
+        scaled: ArrayT = _multiply_scaled(a, b, offsets, out, scales, epilogue, given)
         return scaled
-    choice = Choice(plan=plan, arithmetic=arithmetic)
     views = {
         name: interop.view(name, interop.as_array(name, value))
         for name, value in (("a", a), ("b", b), ("offsets", offsets))
     }
+    result: ArrayT = _multiply_views(views, out, device, Choice(plan=plan, arithmetic=arithmetic), epilogue)
+    return result
+
+
+def _multiply_scaled(
+    a: Any,
+    b: Any,
+    offsets: Any,
+    out: Any,
+    scales: dict[str, Any],
+    epilogue: EpilogueCall | None,
+    given: dict[str, Any],
+) -> Any:
+    """A call with an epilogue instead of scales: compiled code knows no scales, nor arguments that are None."""
+    sizes = {"scale_a": shape_of("a", a), "scale_b": shape_of("b", b)}
+    call = scale_sums(epilogue, scales, sizes, grouped=True)
+    function = grouped_matmul_in_python if _warm is None else _warm.function
+    return function(
+        a, b, offsets, out, epilogue=call, **{name: one for name, one in given.items() if one is not None}
+    )
+
+
+def _multiply_views(
+    views: dict[str, View],
+    out: Any,
+    device: Device | str | None,
+    choice: Choice,
+    epilogue: EpilogueCall | None,
+) -> Any:
+    """The same of arrays that have been looked at."""
     left, right, ends = views.values()
     shapes = group_shapes(left.shape, right.shape, ends.shape)
     _check_ends(ends)
@@ -109,14 +133,12 @@ def grouped_matmul(
         arrays = Arrays(left, right, target["out"], fused, ends)
         made = _multiply(arrays, shapes, where, common, choice, keeps=True)
         _offer(made, arrays, True, where, choice, epilogue)
-        result: ArrayT = out
-        return result
+        return out
     memory = common.library.empty(shapes.result, choice.result_type(dtype), common.like)
     arrays = Arrays(left, right, interop.view("out", memory), fused, ends)
     made = _multiply(arrays, shapes, where, common, choice, keeps=False)
     _offer(made, arrays, False, where, choice, epilogue)
-    finished: ArrayT = common.library.finish(memory, common.like)
-    return finished
+    return common.library.finish(memory, common.like)
 
 
 def _check_ends(ends: View) -> None:

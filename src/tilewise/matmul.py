@@ -101,11 +101,11 @@ def matmul(
     One operand may have 8 bits and the other 16, such as bfloat16 and int8: those of 8 are widened, which is exact, and
     the result has 16. ``a`` and ``b`` may be what :func:`tilewise.quantize` gives: numbers of 8 bits with scales.
     ``scale_a`` and ``scale_b`` are such scales by themselves, numbers or arrays that are the same along k: of shape
-    (m, 1) and (1, n), say. Each sum is multiplied by them before anything else happens to it. Of float8 by float8, of
-    which there are two types, they may have an element for each 128 along k, and for each row of ``a`` or column of
-    ``b``, or 128 of those: of shape (m, k / 128) and (k / 128, n / 128), say. Products of float8 hold bfloat16 unless
-    ``out`` is given, and scaled ones of int8 float32. Sums of float8 are float32, also where tensor cores keep fewer
-    places.
+    (m, 1) and (1, n), say. Each sum is multiplied by them before anything else happens to it. Those of an operand of 8
+    bits may have an element for each 128 along k, and for each row of ``a`` or column of ``b``, or 128 of those: of
+    shape (m, k / 128) and (k / 128, n / 128), say. Products of float8, of which there are two types, hold bfloat16
+    unless ``out`` is given, and scaled ones of int8 float32. Sums of float8 are float32, also where tensor cores keep
+    fewer places.
 
     torch's gradients are recorded where a tensor requires one: see docs/torch.md. Inside jax.jit, jax.grad and jax.vmap
     it is part of what they compile and differentiate: see docs/jax.md.

@@ -93,9 +93,10 @@ def quantize(
 
     ``block=128`` gives each 128 numbers along ``axis`` a scale of their own, ``block=(128, 128)`` without ``axis`` each
     128 by 128 of the last two axes: what outliers there are spoil less. ``scale`` has as many elements along these
-    axes. Products with such scales are of float8 by float8.
+    axes.
 
-    :func:`tilewise.matmul` and :func:`tilewise.linear` multiply what this gives as the numbers that it stands for.
+    :func:`tilewise.matmul`, :func:`tilewise.linear` and :func:`tilewise.grouped_matmul` multiply what this gives as the
+    numbers that it stands for.
 
     >>> import numpy as np, tilewise as tw
     >>> x = np.array([[1.0, 2.0], [-4.0, 3.0]], "float32")
