@@ -134,6 +134,15 @@ def test_choices_on_an_h100_go_by_what_shared_stages_take_there() -> None:
     assert quality.mean + 0.01 < judge(plans, replace(target_of("h100-sxm"), constants=unaware)).mean
 
 
+def test_products_that_last_are_planned_for_the_power_that_lasts() -> None:
+    """Of six products of 550 GFLOP each; by the power of bursts one of them would take a sixth longer."""
+    plans = read(RESULTS / "sustained-2026-11-25-h100.json")
+    assert judge(plans, target_of("h100-sxm")).worst <= 1.03
+    known = target_of("h100-sxm").constants
+    bursts = replace(target_of("h100-sxm"), constants=replace(known, sustained=1.0))
+    assert judge(plans, bursts).worst > 1.15
+
+
 def test_constants_are_fitted_to_plans_of_one_gpu() -> None:
     h100, h200 = RESULTS / "plans-2026-11-25-h100.json", RESULTS / "plans-2026-11-23-exact32.json"
     assert {one.run for one in read_of_gpu([h100, h200], "h200")} == {h200.name}
