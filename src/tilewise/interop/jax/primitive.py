@@ -106,8 +106,8 @@ def _varying_axes(aval: Any) -> frozenset[Any]:
 def _call_target(a: Any, b: Any, *added: Any, product: ProductAttributes) -> list[Any]:
     """XLA's call of our handler. It wants arrays in rows, which is how they are without a user's transposes."""
     if a.dtype != b.dtype and max(a.ndim, b.ndim) > 2 + _STACK_AXES:
-        dtype = multiplied_type(str(a.dtype), str(b.dtype))
-        a, b = a.astype(dtype), b.astype(dtype)
+        common = multiplied_type(str(a.dtype), str(b.dtype))
+        a, b = a.astype(common), b.astype(common)
     shape, dtype = product_shape(a.shape, b.shape, product), jnp.dtype(_result_type(a, b, product))
     kinds = [_jax.ShapeDtypeStruct(shape, dtype)] * (1 + product.keep)
     results: list[Any] = _jax.ffi.ffi_call(TARGET, kinds)(a, b, *added, product=product.to_json())
