@@ -181,7 +181,8 @@ template <typename Sum> struct Sums {
     }
 
     // Adds the sums of a run of K with the same scales, times these, and makes them 0.
-    template <typename Run> __device__ void add_scaled(Sums<Run> &run, const Scales &scales, unsigned row, unsigned column, unsigned k)
+    template <typename Run>
+    __device__ void add_scaled(Sums<Run> &run, const Scales &scales, unsigned row, unsigned column, unsigned k)
     {
 #pragma unroll
         for (unsigned i = 0; i < THREAD_M; ++i)
