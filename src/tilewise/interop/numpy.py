@@ -73,6 +73,13 @@ class _Holder:
         self.__array_interface__, self._owner = described, owner
 
 
+_INSTEAD = {
+    "tilewise.quantize.Quantized": "its values and its scale are arrays, and so is what dequantize() gives",
+    "tilewise.split_float32.SplitFloat32": "its source is one",
+}
+"""What products take instead of what we make of arrays, where they do not take that."""
+
+
 def as_array(argument: str, value: Any) -> Any:
     """Lists, tuples and numbers as ``numpy.asarray`` has them; arrays of every library as they are.
 
@@ -81,6 +88,9 @@ def as_array(argument: str, value: Any) -> Any:
     """
     if isinstance(value, np.ndarray):
         return value if _is_plain(value) else _repack(value)
+    fix = _INSTEAD.get(f"{type(value).__module__}.{type(value).__name__}")
+    if fix is not None:
+        raise ArgumentError(argument, "must be an array here", type(value).__name__, fix)
     if not isinstance(value, _ARRAY_LIKE) and type(value).__module__ != "array":
         return value
     try:
