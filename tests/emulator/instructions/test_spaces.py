@@ -243,7 +243,11 @@ def test_initial_values(what: str, rng: np.random.Generator) -> None:
         (".global .u32 x = {{1}};", "more braces than its variable has dimensions"),
         (".global .u32 x = y;", "address of y needs 8 bytes"),
         (".global .u64 x = y;", "x holds the address of 'y'"),
-        (".global .b8 x[8] = {0xFF(y), 0xFF00(y)};", "all of its 8 bytes"),
+        (
+            ".global .b8 x[8] = {0xFF(y), 0xFF00(y)};",
+            "the address of y must be there with all of its 8 bytes",
+        ),
+        (".global .b8 x[8] = {0, 0xFF00(y)};", "the address of y must be there with all of its 8 bytes"),
         (".global .b8 x[1] = {0x0F(y)};", "one byte of it into one byte"),
         (".global .u32 x[4] = {1, 2", "expected"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,10 +19,12 @@ import tilewise as tw
 from tilewise.cli.main import main
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.errors import ArgumentError
+from tilewise.explain.chart import Line, draw_lines
 from tilewise.explain.climb import explain_ladder
 from tilewise.explain.explanation import FIGURES, Explanation
 from tilewise.explain.panel import LABELS
 from tilewise.explain.panels.overlap import Span, list_spans
+from tilewise.explain.svg import Drawing
 from tilewise.instruments.recording import Recording
 
 ROOT = Path(__file__).parents[3]
@@ -363,3 +366,17 @@ def test_the_steps_that_everyone_takes(
     assert found.facts["levels.block"] == f"{tile}×{tile}" and found.facts["levels.thread"] == thread
     assert found.facts["tiles.steps"] == size // depth and found.facts["tiles.depth"] == depth
     assert any(says in line for line in found.verdict)
+
+
+def test_only_dotted_lines_have_marks_and_only_others_dashes() -> None:
+    drawing = Drawing("Lines", "Three of them.", 200)
+    points = [(0.0, 1.0), (1.0, 3.0), (2.0, math.inf), (3.0, 2.0)]
+    lines = [Line("plain", points), Line("dotted", points, dotted=True), Line("dashed", points)]
+    draw_lines(drawing, "Title", ("across", "up"), lines)
+    text = drawing.to_svg()
+    assert text.count("<circle") == 3  # none where a point is not finite
+    assert re.findall(r'<polyline[^>]*class="none ([^"]*)"', text) == [
+        "s-block round mid",
+        "s-warp round mid",
+        "s-good round mid dash",
+    ]

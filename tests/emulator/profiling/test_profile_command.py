@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewise.bench.hardware import compare_with_measured, find_ncu, read_raw
+from tilewise.bench.hardware import compare_with_measured, find_ncu, measure, read_raw
 from tilewise.cli.main import main
+from tilewise.errors import DeviceUnavailable
 from tilewise.ladder import ladder
 
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
@@ -322,6 +323,9 @@ def test_without_a_profiler_of_the_hardware(
     assert "ncu" in err and "Nsight Compute" in err
     monkeypatch.setattr("tilewise.bench.hardware.shutil.which", lambda _name: "/usr/bin/ncu")
     assert find_ncu() == "/usr/bin/ncu"
+    monkeypatch.setattr("tilewise.devices.gpu.count", lambda: 0)
+    with pytest.raises(DeviceUnavailable, match="--on gpu needs a GPU: "):
+        measure(None, [])  # type: ignore[arg-type]  # it does not come as far
 
 
 def test_what_ncu_prints_is_read() -> None:

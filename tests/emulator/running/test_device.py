@@ -186,6 +186,20 @@ def test_a_fault_names_the_array() -> None:
     assert np.array_equal(x.numpy(), np.arange(31))
 
 
+def test_what_was_freed_is_forgotten_once_its_memory_is_used_again() -> None:
+    """And no sooner: memory beside it does not count."""
+    freed = host_memory._Allocations()
+    freed._freed.extend([(100, 50, "one"), (150, 20, "other")])
+    for start, end, names in (
+        (50, 100, ["one", "other"]),
+        (170, 200, ["one", "other"]),
+        (149, 150, ["", "other"]),
+        (169, 400, ["", ""]),
+    ):
+        freed._forget(start, end)
+        assert [freed.freed(120), freed.freed(150)] == names
+
+
 def test_emulators_of_different_orders_share_their_memory() -> None:
     x = EMULATOR.array(np.zeros(32, np.float32))
     STORE(1, 32, [x], device=tw.device("emulator", order="late", threads=1))

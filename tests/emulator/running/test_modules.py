@@ -177,7 +177,7 @@ def test_a_module_of_ptx_knows_what_ptx_says() -> None:
         ("count", 1.5, "must be integers for `int count`, not 1.5; round them first"),
         ("count", 1 << 40, r"^module\['count'\] must be int32 for `int count`, not 1099511627776$"),
         ("count", [[1], [2, 3]], "must be int32 for `int count`"),
-        ("pair", 3, "must be an array or bytes, as the type of the variable pair is not known"),
+        ("pair", 3, r"^module\['pair'\] must be an array or bytes, as the type of the variable pair is not known"),
         ("where", None, "must be an array, a number or bytes"),
         ("tabel", 1, "variable 'tabel' is not known; did you mean 'table'"),
     ],
