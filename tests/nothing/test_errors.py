@@ -499,3 +499,12 @@ def test_an_argument_whose_repr_fails_is_still_named() -> None:
 def test_a_name_like_no_other_is_answered_with_the_first_dozen(count: int, end: str) -> None:
     said = str(UnknownNameError("kernel", "zzzz", [f"n{i}" for i in range(count)]))
     assert "known: 'n0', " in said and said.endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("gelou", "GELU"), ("GEMM_MIAN", "gemm_main"), ("MAIN", "gemm_main")]
+)
+def test_a_name_is_near_another_however_it_is_capitalised(name: str, meant: str) -> None:
+    assert str(UnknownNameError("kernel", name, ["GELU", "gemm_main", "zzzz"])).endswith(
+        f"did you mean '{meant}'?"
+    )

@@ -188,3 +188,18 @@ def test_default_arguments_are_no_initialisers() -> None:
     };
     """
     assert without_host_code(source) == source
+
+
+def test_the_types_of_whole_numbers_have_the_size_and_sign_that_they_are_named_for() -> None:
+    """Those that a header of the host would bring, with ``std::`` and without."""
+    checks = [
+        f"static_assert(sizeof({scope}{sign}int{bits}_t) == {bits // 8} && (({scope}{sign}int{bits}_t)-1 < 0) == {not sign:d});"
+        for scope in ("", "std::")
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    ]
+    checks.append("static_assert(sizeof(uintptr_t) == 8 && (uintptr_t)-1 > 0 && (intptr_t)-1 < 0);")
+    program = "#include <cstdint>\n#include <vector>\nint main() { std::vector<int> v; }\n" + "\n".join(
+        checks
+    )
+    tw.Kernel(program + '\nextern "C" __global__ void k() {}', "k", "sm_80").build()

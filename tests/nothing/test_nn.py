@@ -140,3 +140,15 @@ def test_every_launch_fits_a_multiprocessor(batch: int, hidden: int) -> None:
     for shape in shapes:
         assert shape.shared <= 227 * 1024 and shape.stages >= 2 and batch % shape.split % 2 == 0
         assert shape.shared >= 8 * batch * (shape.columns + 8) * 4
+
+
+@pytest.mark.parametrize("inputs", [32, 256, 320, 800, 1024, 4096, 16384])
+def test_a_sum_is_shared_out_while_every_warp_has_some_of_it_and_every_block_a_place(inputs: int) -> None:
+    """Eight warps of a block take 32 inputs each at a time; 132 blocks run side by side, at most 8 of a cluster."""
+    shapes = [shape_classify(32, inputs, True)]
+    shapes += [shape_forward(32, inputs, outputs, True) for outputs in (32, 512, 1024, 4096)]
+    for shape in shapes:
+        rounds, room = inputs / (32 * 8), 132 / shape.blocks
+        fits = [split for split in (2, 4, 8) if split <= room and split / 2 < rounds]
+        assert shape.split == max(fits, default=1), shape
+    assert shape_classify(32, inputs, False).split == 1
