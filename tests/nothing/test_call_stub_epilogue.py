@@ -28,7 +28,7 @@ from tests.call_stub_cases import (
     python_calls,
 )
 from tilewise import calls
-from tilewise.call_stub import CallForm, NativeLaunch, available
+from tilewise.call_stub import CallForm, NativeLaunch, TensorPattern, available
 from tilewise.errors import ArgumentError, TilewiseError
 
 pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
@@ -236,6 +236,30 @@ def test_an_extra_may_be_the_out_of_a_single_launch(bench: OwnBench) -> None:
     assert bench.is_fast(a, b, **{**keywords, "c": Array(C - 8 * 24 * 2, (8, 24))})
     bench.stub.add(a_record(bench, form=FORM, extras=EXTRAS, launches=(LAUNCH, LAUNCH)))
     assert not bench.is_fast(a, b, **{**keywords, "c": keywords["out"]})
+
+
+@pytest.mark.parametrize(
+    "c",
+    [
+        pattern((8, 24), device=(2, 1)),
+        pattern((8, 24), dtype=(4, 16, 1)),
+        pattern((8, 8)),
+        pattern((8, 24), (1, 8)),
+    ],
+    ids=["device", "dtype", "shape", "strides"],
+)
+def test_an_extra_at_the_out_s_address_that_is_described_otherwise_is_slow(
+    bench: OwnBench, c: TensorPattern
+) -> None:
+    """Each element is read where it is written, and only then: of whatever one record expects."""
+    assert bench.stub.add(a_record(bench, form=FORM, extras=(c, EXTRAS[1]), launches=(LAUNCH,)))
+    a, b, keywords = operands()
+
+    def at(address: int) -> Array:
+        return Array(address, c.shape, c.strides, dtype=c.dtype, device=c.device)
+
+    assert bench.is_fast(a, b, **{**keywords, "c": at(RESIDUAL)})
+    assert not bench.is_fast(a, b, **{**keywords, "c": at(C)})
 
 
 # Epilogue objects

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import llvmlite
+import llvmlite.binding
 import pytest
 
 from tests.call_stub_cases import (
@@ -36,6 +38,7 @@ from tilewise.call_stub import (
     MapPatch,
     available,
     decode_map,
+    machine_code,
 )
 from tilewise.call_stub.call_text import call_text
 from tilewise.call_stub.counting_driver import counting_text
@@ -469,3 +472,29 @@ def test_memory_is_laid_out_as_the_driver_has_it() -> None:
     first = attribute.from_address(ours.attributes)
     assert (first.id, *first.value[:3]) == (4, 9, 10, 11)
     assert int(driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) == 6
+
+
+def test_objects_of_another_machine_or_llvm_are_not_taken_from_the_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cache may be shared, as on a network drive."""
+    made: list[str] = []
+    text = f"; {time.time_ns()}"
+
+    def assemble(_text: str, triple: str) -> bytes:
+        made.append(triple)
+        return triple.encode()
+
+    monkeypatch.setattr(machine_code, "_assemble", assemble)
+    take = machine_code._object_code.__wrapped__
+    for triple in ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"):
+        monkeypatch.setattr(llvmlite.binding, "get_default_triple", lambda triple=triple: triple)
+        assert take(text) == take(text) == triple.encode() and made[-1] == triple
+    for name, owner, value in (
+        ("__version__", llvmlite, "0.0"),
+        ("llvm_version_info", llvmlite.binding, (1, 2, 3)),
+    ):
+        monkeypatch.setattr(owner, name, value)
+        take(text)
+    take(text + ";")
+    assert len(made) == 5
