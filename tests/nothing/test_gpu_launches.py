@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from tilewise.devices import gpu
 from tilewise.devices.gpu import driver as words
 from tilewise.devices.gpu import launches
+from tilewise.devices.gpu.device import PreparedLaunch
 from tilewise.devices.gpu.ledger import Ledger
 from tilewise.devices.gpu.streams import Stream, streams_entered
 from tilewise.errors import DeviceError, DeviceUnavailable, LaunchError
-from tilewise.launch import Launch, LaunchLimits
-from tilewise.toolchain.binary import Binary
+from tilewise.launch import Launch, LaunchLimits, Parameter
+from tilewise.toolchain.binary import Binary, Entry
 
 
 @given(st.lists(st.binary(max_size=200), max_size=12))
@@ -207,6 +208,32 @@ def test_a_launch_reaches_the_driver_with_its_arguments_and_stream() -> None:
     assert device.context_address == 0xC0
 
 
+def test_a_prepared_launch_starts_once_whichever_way_it_goes() -> None:
+    """The short way where all is as usual; else with its arrays noted as used by the stream that is current."""
+    started = StartedLaunches((8, 4))
+    device, packed = started.device, [b"12345678", b"1234"]
+    used: list[Stream] = []
+    array: Any = SimpleNamespace(_memory=SimpleNamespace(state=ctypes.c_int64(1), use=used.append))
+    direct: list[int] = []
+    prepared = object.__new__(PreparedLaunch)
+    prepared._device, prepared._function, prepared._arrays = device, started.kernel, [array]
+    prepared._launch, prepared._block = Launch((4, 1, 1), (128, 1, 1)), started.kernel.take_block(packed)
+    prepared._configuration = started.kernel.configure(prepared._launch, device.limits, 0)
+    prepared._is_current, prepared._states = lambda: True, [array._memory.state]
+    prepared._start = lambda: direct.append(1)  # type: ignore[assignment]  # what None stands for: it was started
+    prepared()
+    assert (direct, started.seen, used) == ([1], [], [])
+    with started.stream(0x70) as stream:
+        prepared()
+    assert (started.seen, used) == ([(0x70, 0xF00, packed)], [stream])
+    array._memory.state.value = 0  # it was used on another stream
+    prepared()
+    prepared._is_current = lambda: False
+    prepared()
+    assert direct == [1] and started.seen[1:] == [(1, 0xF00, packed)] * 2
+    assert used[1:] == [device._default_stream] * 2
+
+
 def test_a_launch_that_the_driver_refuses_says_which() -> None:
     started = StartedLaunches((8, 4))
     started.status = int(words.driver().CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)
@@ -308,11 +335,24 @@ class LoadedLibraries:
         self.variables, self.managed = variables, managed
         self.loaded: list[bytes] = []
         self.CUresult = words.driver().CUresult
+        self.CUfunction_attribute = words.driver().CUfunction_attribute
         self.ObjectCode = SimpleNamespace(from_cubin=self._load)
 
     def _load(self, code: bytes, name: str) -> Any:
         self.loaded.append(code)
-        return SimpleNamespace(handle=len(self.loaded))
+        return SimpleNamespace(handle=len(self.loaded), get_kernel=self.get_kernel)
+
+    def get_kernel(self, entry: str) -> Any:
+        return SimpleNamespace(handle=entry)
+
+    def cuKernelGetFunction(self, handle: str) -> tuple[Any, ...]:  # noqa: N802  # the driver's name
+        return self.CUresult.CUDA_SUCCESS, 0xF00
+
+    def cuFuncLoad(self, raw: int) -> tuple[Any, ...]:  # noqa: N802
+        return (self.CUresult.CUDA_SUCCESS,)
+
+    def cuFuncGetAttribute(self, which: Any, raw: int) -> tuple[Any, ...]:  # noqa: N802
+        return self.CUresult.CUDA_SUCCESS, 640 if which.name.endswith("THREADS_PER_BLOCK") else 0
 
     def _look_up(self, known: dict[str, tuple[int, int]], handle: int, name: bytes) -> tuple[Any, ...]:
         assert handle == 1
@@ -350,4 +390,20 @@ def test_a_variable_is_an_array_over_the_memory_that_the_driver_names(
     with pytest.raises(DeviceError, match="the variable c has 16 bytes on gpu:0, and 20 in its PTX"):
         device.variable(binary, "c", (5,), "float32")
     assert libraries.loaded == [b"machine code"], "it is loaded once, for its variables and for its kernels"
-    assert device._programs._codes == {"k": SimpleNamespace(handle=1)}
+    assert device._programs._codes["k"].handle == 1
+
+
+def test_a_kernel_that_is_loaded_is_called_by_its_name_and_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    libraries = LoadedLibraries({}, {})
+    monkeypatch.setattr(launches, "driver", lambda: libraries)
+    monkeypatch.setattr(launches, "core", lambda: libraries)
+    programs = launches.Programs("gpu:1", "sm_90a", StartedLaunches(()).device._scope)
+    parameters = (Parameter("x", "u64", 8, 8), Parameter("n", "u32", 4, 4))
+    binary = Binary("sm_90a", "", b"machine code", {"tiled": Entry("tiled", parameters)}, key="k")
+    kernel = programs.function(binary, "tiled")
+    assert (kernel.entry, kernel.device_name) == ("tiled", "gpu:1")
+    assert (kernel.address, kernel.sizes) == (0xF00, (8, 4))
+    assert kernel.launching == "launching kernel 'tiled' on gpu:1"
+    assert programs.function(binary, "tiled") is kernel and libraries.loaded == [b"machine code"]
+    with pytest.raises(LaunchError, match="at most 640 threads for kernel 'tiled'"):
+        kernel.check_threads(Launch((1, 1, 1), (1024, 1, 1)))
