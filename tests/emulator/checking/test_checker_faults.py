@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
-from tests.harness.cases import Case, arrays
+from tests.harness.cases import HEAD, Case, arrays
 from tests.harness.faulty import CASES, kernel_of, marked
 from tests.tensor_cases import Case as TensorCase
 from tests.tensor_cases import boxes, images
@@ -20,7 +20,9 @@ from tests.tensor_kernels import kernel
 from tests.tensor_model import Box, rows_of
 from tests.thorough import examples
 from tilewise.devices.emulated import open_emulator
+from tilewise.devices.host_memory import AdoptedMemory
 from tilewise.errors import ArgumentError, KernelFault
+from tilewise.instruments.advice import STORE
 from tilewise.instruments.checking import Checker, check_bound
 from tilewise.instruments.findings import Finding
 
@@ -56,6 +58,97 @@ def test_nothing_is_found_in_the_kernel_mended(case: Case) -> None:
     for order in ("eager", "late", 3, np.random.default_rng().integers(1 << 30)):
         found = check(case, True, int(order) if isinstance(order, np.integer) else order)
         assert not found, f"{order}\n{told(found)}"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.kind in ("read-in-flight", "write-in-flight")],
+    ids=lambda case: case.name,
+)
+def test_what_to_wait_for_is_said_of_the_memory_that_is_written(case: Case) -> None:
+    """Of a store to global memory that is its bulk group; what is copied to shared memory lands otherwise."""
+    (found,) = check(case, False, case.orders[0])
+    assert (found.advice == STORE) == (found.space == "global"), told([found])
+
+
+def test_a_copy_is_in_flight_up_to_its_last_byte() -> None:
+    """One of more than 64 KiB too."""
+    text = (
+        HEAD
+        + """extern "C" __global__ void large(const int *x, int *y, int from, int wait) {
+    extern __shared__ __align__(128) int s[]; __shared__ u64 m;
+    if (T == 0) { init(&m, 1); proxy(); }
+    __syncthreads();
+    if (T == 0) { expect(&m, 98304); bulk(s, x, 98304, &m); }
+    if (wait) await(&m, 0);
+    y[T] = s[from + T];
+    await(&m, 0);
+}"""
+    )
+    kernel, x, y = tw.Kernel(text, "large", "sm_90a"), np.zeros(24576, np.int32), np.zeros(64, np.int32)
+    for first in (0, 24576 - 64):
+        found = kernel.check(1, 64, [x, y, first, 0], shared=98304, order="late")
+        assert [item.kind for item in found] == ["read-in-flight"], told(found)
+        assert not kernel.check(1, 64, [x, y, first, 1], shared=98304, order="late")
+
+
+def test_who_used_the_memory_of_a_block_that_exits_is_named() -> None:
+    """The warp that read there last, and the block that exits."""
+    text = (
+        HEAD
+        + """extern "C" __global__ void gone(int *y, int late) {
+    __shared__ int s[128];
+    s[T] = T;
+    cluster();
+    u32 v = 0;
+    for (int i = 0; i < 3; ++i) __syncthreads();
+    if (B == 0 && WARP == 2) asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(remote(at(s + T), 1)) : "memory");
+    if (!late) cluster();
+    y[B * 128 + T] = v;
+}"""
+    )
+    kernel, y = tw.Kernel(text, "gone", "sm_90a"), np.zeros(256, np.int32)
+    (found,) = kernel.check(2, 128, [y, 1], cluster=2, order="eager")
+    assert found.kind == "early-exit" and found.now and found.before, told([found])
+    assert (found.now.block, found.before.block, found.before.warp) == ((1, 0, 0), (0, 0, 0), 2)
+    assert not kernel.check(2, 128, [y, 0], cluster=2, order="eager")
+
+
+def test_lanes_that_touch_several_arrays_are_checked_in_each() -> None:
+    """Whichever lies first, and whichever the first lanes touch; the two lie close together."""
+    text = """extern "C" __global__ void both(unsigned long long p, unsigned long long q, int *y, int apart) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (warp < 2) ((int *)(warp ? p : q))[lane] = 1 + lane;
+    if (apart) __syncthreads();
+    if (warp == 2) y[lane] = ((int *)(lane < 16 ? p : q))[lane];
+}"""
+    kernel, memory, y = tw.Kernel(text, "both", "sm_80"), np.zeros(4096, np.int32), np.zeros(32, np.int32)
+    parts = memory[:128], memory[160:]
+    held = [AdoptedMemory(part.ctypes.data, part.nbytes, "memory", memory) for part in parts]
+    addresses = [part.address for part in held]
+    for p, q in (addresses, addresses[::-1]):
+        (found,) = kernel.check(1, 96, [p, q, y, 0], order="eager")
+        assert (found.kind, found.count, found.address) == ("read-write", 32, p), told([found])
+        assert not kernel.check(1, 96, [p, q, y, 1], order="eager")
+
+
+def test_findings_in_foreign_ptx_are_told_apart_by_its_lines() -> None:
+    """It has no lines of a source: two races are two, and the same one in each warp is one."""
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k() {
+.reg .b32 %r<6>; .shared .align 4 .b8 s[512];
+mov.u32 %r1, %tid.x; shl.b32 %r2, %r1, 2; mov.u32 %r3, s; add.u32 %r2, %r2, %r3; xor.b32 %r4, %r2, 128;
+st.shared.u32 [%r2], %r1;
+st.shared.u32 [%r2+256], %r1;
+ld.shared.u32 %r5, [%r4];
+ld.shared.u32 %r5, [%r4+256];
+ret; }"""
+    found = tw.Kernel.from_ptx(text, "k").check(1, 64, [], order="eager")
+    lines = [sorted(side.ptx_line for side in (item.now, item.before) if side) for item in found]
+    assert lines == [[7, 9], [8, 10]], told(found)
+    assert all(side.line == 0 for item in found for side in (item.now, item.before) if side)
 
 
 def test_there_are_enough() -> None:
