@@ -203,6 +203,17 @@ def test_what_was_touched_long_ago_is_pushed_out_first() -> None:
     assert (found.requested, found.l1_read) == (2048, 512 + 256 + 256)
 
 
+@pytest.mark.parametrize("more", [0, 40])
+def test_sectors_are_told_as_bytes_too(more: int) -> None:
+    """Those besides as well, that reach a multiprocessor and no L1."""
+    traffic = model_traffic(_blocks(range(64), range(32, 96)), "h200")
+    figures = {one.name: one.value for one in traffic.metrics(more)}
+    to_bytes = {name: name.replace("_sectors", "_bytes") for name in figures if "_sectors" in name}
+    told = {name: other for name, other in to_bytes.items() if other in figures}
+    assert {figures[other] for other in told.values()} == {32 * figures[name] for name in told}
+    assert figures["l1tex__m_xbar2l1tex_read_bytes.sum"] == 32 * (128 + more)
+
+
 def test_what_shared_memory_takes_the_l1_has_not() -> None:
     """2,048 sectors are 64 KiB, read twice: they stay in 228 KiB, and not in the 28 KiB beside 200 of shared memory."""
     sectors = np.tile(np.arange(2048), 2)

@@ -355,6 +355,18 @@ def test_a_warp_s_figures_do_not_depend_on_the_warp_before() -> None:
         assert fill.waves[4].sum() == sum(copy_waves(lanes * step, lanes * 4, every, 4) for step in steps), (
             steps
         )
+    to_neighbours = kernel("mad.lo.u32 %r7, %r2, 4, %r4; cp.async.ca.shared.global [%r7], [%rd5], 4;")
+    data = np.zeros(4096, np.uint8)
+    for steps in ((128, 4), (4, 128), (8, 4), (4, 8)):
+        where = np.concatenate([lanes * step for step in steps]).astype(np.int32)
+        *_, fill = counted(to_neighbours, 1, 64, [where, data, 0]).places()
+        waves = passes = 0
+        for step in steps:
+            *_, alone = counted(to_neighbours, 1, 32, [(lanes * step).astype(np.int32), data, 0]).places()
+            assert alone.passes is not None
+            waves, passes = waves + alone.waves[4].sum(), passes + alone.passes.sum()
+        assert fill.passes is not None
+        assert (fill.waves[4].sum(), fill.passes.sum()) == (waves, passes), steps
 
 
 def test_a_lane_alone_in_shared_memory_touches_no_sector() -> None:

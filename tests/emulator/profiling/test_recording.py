@@ -117,6 +117,18 @@ def test_the_block_of_an_element_is_found(element: tuple[int, int]) -> None:
     assert len(find_steps(recording, owners)) == 48
 
 
+def test_a_matrix_that_is_read_as_its_transpose_is_named_as_one() -> None:
+    """What is told of it are its rows and columns in the product; the argument goes on under its own name."""
+    source = NAIVE.replace("A[r * k + i]", "A[i * 64 + r]")
+    arrays = [np.ones(shape, "float32") for shape in ((48, 64), (48, 32), (64, 32))]
+    recording = tw.Kernel(source, "mm", "sm_90").record((2, 4), (16, 16), [*arrays, 32, 48])
+    assert recording.roles == {"a": "Aᵀ", "b": "B", "c": "C"}
+    sizes = {name: (one.rows, one.columns) for name, one in recording.matrices.items()}
+    assert sizes == {"A": (48, 64), "Aᵀ": (64, 48), "B": (48, 32), "C": (64, 32)}
+    moves, given = recording.touched("Aᵀ", EventKind.LOAD), recording.touched("A", EventKind.LOAD)
+    assert (moves.row == given.column).all() and (moves.column == given.row).all() and len(moves.row)
+
+
 def test_the_element_of_a_plan_is_found_in_its_tile() -> None:
     recording = rung("13_warp_specialised", 256, 256, 64, element=(200, 130))
     owners = find_owners(recording, (200, 130))

@@ -147,3 +147,19 @@ def test_a_division_by_one_number(arch: str, each: int) -> None:
     one = x.copy()
     one[64:96] = 1e-35
     assert count(one, 1e-3) == 32 * each + longer // 32
+
+
+@pytest.mark.parametrize("others", [(0.0, 1.0), (1.0, 0.0), (1e-42, 3.0), (1e30, 1e-30), (np.nan, 1.0)])
+def test_lanes_that_part_in_the_routine_go_on_as_one_where_it_has_them_meet(
+    others: tuple[float, float],
+) -> None:
+    """Behind the last place where they meet each warp runs an instruction once, whatever its lanes divide."""
+    source = """extern "C" __global__ void k(const float *x, const float *d, float *y) {
+        const int i = threadIdx.x; y[i] = __fdiv_ru(x[i], d[i]); }"""
+    half = np.arange(32) < 16
+    x, by = (
+        np.where(half, usual, other).astype(np.float32) for usual, other in zip((1, 3), others, strict=True)
+    )
+    profile = tw.Kernel(source, "k", "sm_90").profile(1, 32, [x, by, np.zeros(32, np.float32)], gpu="h200")
+    ran = [(item.instruction.family, float(item.runs.sum())) for item in profile.machine.ran]
+    assert [runs for family, runs in ran if family == "RET"] == [1]

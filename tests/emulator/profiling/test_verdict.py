@@ -100,6 +100,15 @@ def test_local_memory_is_named() -> None:
     assert any(gain.what.startswith("local memory") for gain in verdict.gains), verdict
 
 
+def test_no_multiprocessor_has_less_than_its_share_of_what_binds() -> None:
+    """Not even of what a kernel has none of, as of memory here."""
+    kernel = tw.Kernel('extern "C" __global__ void nothing() {}', "nothing", "sm_90")
+    roofline = kernel.profile(1, 32, [], gpu="h200").roofline
+    assert roofline is not None and {bound.amount for bound in roofline.bounds} >= {0.0}
+    for bound in roofline.bounds:
+        assert bound.uneven == (132 if bound.amount else 1), bound
+
+
 def test_foreign_ptx_has_no_verdict() -> None:
     """Nothing here assembles it, so that what was issued is not known."""
     ptx = tw.Kernel(LOADS, "sum", "sm_90").ptx
