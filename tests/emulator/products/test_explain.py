@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -103,6 +104,12 @@ def test_every_part_has_what_it_needs(conflicted: Explanation) -> None:
             assert panel.table.rows and {len(row) for row in panel.table.rows} == {len(panel.table.head)}
 
 
+def drawn(found: Explanation, figure: str, kind: str) -> list[ElementTree.Element]:
+    return [
+        part for part in ElementTree.fromstring(found.figure(figure)).iter() if part.tag.endswith("}" + kind)
+    ]
+
+
 def test_what_is_drawn_lies_within_its_picture(conflicted: Explanation) -> None:
     for panel in conflicted.panels:
         picture = ElementTree.fromstring(conflicted.figure(panel.key))
@@ -111,6 +118,39 @@ def test_what_is_drawn_lies_within_its_picture(conflicted: Explanation) -> None:
             x, y, more, down = (float(part.get(name, 0)) for name in ("x", "y", "width", "height"))
             if part is not picture:
                 assert x >= 0 and y >= 0 and x + more <= wide and y + down <= high, (panel.key, part.attrib)
+
+
+def test_warps_are_told_apart_by_their_colours(conflicted: Explanation) -> None:
+    """Of each other in the tile, as far as there are colours; and as the words beside a block say."""
+    classes = [part.get("class") or "" for part in drawn(conflicted, "owner", "rect")]
+    warps = [name for name in classes if name.endswith(" faint")]
+    assert len({*warps}) == 6 and all(one != other for one, other in pairwise(warps[:32]))
+    texts = [part.text or "" for part in drawn(conflicted, "load", "text")]
+    beside = [re.match(r"warp (\d): y = (\d) and (\d), all x", text) for text in texts]
+    told = [tuple(map(int, one.groups())) for one in beside if one]
+    assert told == [(warp, 2 * warp, 2 * warp + 1) for warp in range(4)]
+    colours = [
+        name
+        for name in (part.get("class") or "" for part in drawn(conflicted, "load", "rect"))
+        if name.endswith(" half")
+    ]
+    rows = colours[-8:]
+    assert [rows.index(rows[first]) for _, first, _ in told] == [first for _, first, _ in told]
+    assert all(rows[first] == rows[second] for _, first, second in told)
+
+
+def test_the_stairs_of_registers_go_down_over_the_whole_of_their_axis(conflicted: Explanation) -> None:
+    """And what this launch has lies on them."""
+    steps = next(
+        part for part in drawn(conflicted, "residency", "polyline") if "thick" in (part.get("class") or "")
+    )
+    axis = drawn(conflicted, "residency", "line")[0]
+    points = [tuple(map(float, point.split(","))) for point in (steps.get("points") or "").split()]
+    assert points == sorted(points) and points[0][0] == float(axis.get("x1") or "")
+    assert 0 <= float(axis.get("x2") or "") - points[-1][0] <= 10
+    here = next(iter(drawn(conflicted, "residency", "circle")))
+    x, y = float(here.get("cx") or ""), float(here.get("cy") or "")
+    assert y in {high for at, high in points if at - 10 < x <= at + 10}
 
 
 def test_a_picture_says_in_words_what_it_shows(conflicted: Explanation) -> None:
@@ -144,10 +184,15 @@ def test_a_warp_that_waits_for_nobody_is_where_it_would_be_alone(events: list[tu
 
 
 def test_code_gives_the_numbers_again(conflicted: Explanation) -> None:
-    for panel in conflicted.panels:
-        for fact in panel.facts:
-            assert conflicted.facts[fact.name] == fact.value
-            assert not fact.code or eval(fact.code, {"explanation": conflicted}) == fact.value, fact
+    """Of blocks whose last warp is not full as well."""
+    x, y = np.ones(100, np.float32), np.ones(100, np.float32)
+    uneven = tw.explain(tw.Kernel(AXPY, "axpy", "sm_75"), 2, 50, (100, 2.0, x, y))
+    assert uneven.facts["load.warps"] == 2
+    for found in (conflicted, uneven):
+        for panel in found.panels:
+            for fact in panel.facts:
+                assert found.facts[fact.name] == fact.value
+                assert not fact.code or eval(fact.code, {"explanation": found}) == fact.value, fact
 
 
 @pytest.mark.few("kernel", "rung")
