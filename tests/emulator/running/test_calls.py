@@ -7,6 +7,9 @@ import pytest
 
 import tilewise as tw
 from tests.harness.lanes import Array, entry
+from tilewise.emulator.analysis.inline import inline_calls
+from tilewise.emulator.ptx.parse import parse
+from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.errors import KernelFault, PtxError
 
 COUNT = 64
@@ -160,9 +163,6 @@ def test_parameters_in_registers(rng: np.random.Generator) -> None:
 
 def test_what_is_known_of_an_argument_is_known_in_the_function() -> None:
     """An address passed through a call is still a contiguous one: it takes no lane by lane access."""
-    from tilewise.emulator.analysis.inline import inline_calls
-    from tilewise.emulator.ptx.parse import parse
-
     text = entry(".reg .b32 %a, %d;" + CALL.format("%a", "absolute", "%d"), "", ABSOLUTE)
     function = inline_calls(parse(text), "k")
     assert not function.variables
@@ -380,3 +380,16 @@ def test_a_module_of_32_bits_is_refused_with_a_remedy() -> None:
     text = ".version 6.3\n.target sm_75\n.address_size 32\n.visible .entry k(.param .u32 p)\n{\n  ret;\n}\n"
     with pytest.raises(PtxError, match=r"PTX line 3: \.address_size 32.*compile the source again for 64-bit"):
         tw.Kernel.from_ptx(text, "k")(1, 1, [0], device="emulator")
+
+
+def test_writing_calls_out_leaves_what_was_parsed_as_it_was() -> None:
+    """A kernel is lowered for several builds, each time from the same text."""
+    module = parse(
+        entry(".reg .b32 %a, %d; mov.u32 %a, 3;" + CALL.format("%a", "absolute", "%d"), "", ABSOLUTE)
+    )
+    first, second = inline_calls(module, "k"), inline_calls(module, "k")
+    assert first == second and len(first.registers) > 4
+    function = module.functions["k"]
+    assert ({*function.registers}, {*function.variables}) == ({"%a", "%d"}, {"p", "r"})
+    opcodes = [item.opcode for item in function.body if isinstance(item, Instruction)]
+    assert opcodes == ["mov", "st", "call", "ld", "ret"]
