@@ -15,7 +15,7 @@ from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
-from tilewise.expression import EpilogueCall, parse
+from tilewise.expression import FUNCTIONS, EpilogueCall, parse
 from tilewise.kernels import KERNELS
 from tilewise.matmul import multiply
 from tilewise.problem import Epilogue
@@ -233,6 +233,19 @@ def test_a_linear_layer_has_torchs_layout() -> None:
     assert isinstance(result, torch.Tensor) and torch.allclose(result, wanted, atol=1e-12)
     vector = tw.linear(np.ones(3, "float32"), np.eye(4, 3, dtype="float32"), np.arange(4, dtype="float32"))
     assert vector.tolist() == [1, 2, 3, 3]
+
+
+def test_every_function_has_the_digits_of_float64() -> None:
+    """None goes by way of float32, which has half of them."""
+    arguments = ("acc", "0.5", "1.5")
+    terms = [
+        f"{name}({', '.join(arguments[:count])})" for name, count in FUNCTIONS.items() if name != "where"
+    ]
+    a, b = RANDOM.uniform(0.1, 1.5, (6, 1)), RANDOM.uniform(0.5, 1.5, (1, 4))
+    for epilogue in map(tw.epilogue, ("abs(-acc) + where(acc > 1, acc, 2)", " + ".join(terms))):
+        result = tw.matmul(a, b, epilogue=epilogue, device="emulator")
+        assert result.dtype == np.float64
+        assert_right(result, a, b, epilogue)
 
 
 def test_special_values_come_through() -> None:

@@ -158,6 +158,16 @@ def test_parts_of_k_are_added_up_in_their_order(given: dict[str, Any], order: An
     check((136, 61, 328), order=order, **given)
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("given", [{"parts": 2, "split": 2}, {"parts": 5}, {"split": 4}, {}])
+def test_nothing_is_multiplied_twice_by_those_who_share_out_k(given: dict[str, Any]) -> None:
+    """What lies beyond K is zeros, which no result tells of."""
+    roofline = tw.profile(plan_for((64, 64, 512), 1, "nn", {"partition": "64x64x64", **given})).roofline
+    assert roofline is not None
+    amounts = {bound.name: bound.amount for bound in roofline.bounds}
+    assert amounts["bf16 arithmetic"] == 2 * 64 * 64 * 512
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("given", [{"split": 4}, {"parts": 4}, {"parts": 2, "split": 2}])
 def test_the_order_does_not_change_the_bits(given: dict[str, Any]) -> None:
