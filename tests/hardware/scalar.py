@@ -45,7 +45,8 @@ class Group:
 def groups() -> Iterator[Group]:
     found: dict[tuple[str, str], list[Case]] = {}
     for case in cases():
-        found.setdefault((case.domain, "" if case.emulated else "-more"), []).append(case)
+        apart = ("" if case.emulated else "-more") + (f"-{case.version}" if case.version != "9.0" else "")
+        found.setdefault((case.domain, apart), []).append(case)
     for (domain, more), listed in found.items():
         for i in range(0, len(listed), _A_KERNEL):
             yield Group(f"{domain}{more}-{i // _A_KERNEL}", domain, tuple(listed[i : i + _A_KERNEL]))
@@ -131,7 +132,7 @@ def _text(group: Group) -> str:
     names = ["a", "b", "c", *(f"o{i}" for i in range(len(group.cases)))]
     parameters = ", ".join(f".param .u64 p{name}" for name in names)
     lines = [
-        ".version 9.0", ".target sm_90", ".address_size 64",
+        f".version {group.cases[0].version}", ".target sm_90", ".address_size 64",
         f".visible .entry k({parameters}) {{",
         f".reg .{_REGISTER[bits]} %a, %b, %c; .reg .b32 %i, %t; .reg .b64 %p, %o;",
         f"mov.u32 %i, %ctaid.x; mov.u32 %t, %tid.x; mad.lo.u32 %i, %i, 128, %t; mul.wide.u32 %o, %i, {bits // 8};",

@@ -21,6 +21,7 @@ class Case:
     text: str
     bits: int
     kind: str = "exact"
+    version: str = "9.0"  # of PTX
 
     @property
     def emulated(self) -> bool:
@@ -63,6 +64,8 @@ def _approximate() -> Iterator[Case]:
             yield Case(kind + suffix, f"tanh.approx.{kind}{suffix} %d, %a;", bits, "near")
     for text in ("rcp.approx.ftz", "rsqrt.approx.ftz", "rsqrt.approx"):
         yield Case("f64", f"{text}.f64 %d, %a;", 64, "near")
+    for name in ("sin", "cos"):
+        yield Case("f32", f"{name}.approx.ftz.2pi.f32 %d, %a;", 32, "near", version="9.5")
 
 
 def _singles() -> Iterator[Case]:
@@ -218,6 +221,8 @@ def _words() -> Iterator[Case]:
         yield Case(f"b{bits}", f"clz.b{bits} %d, %a;", 32)
         yield Case(f"b{bits}", f"popc.b{bits} %d, %a;", 32)
         yield Case(f"b{bits}", f"cnot.b{bits} %d, %a;", bits)
+    for half in ("lo", "hi"):
+        yield Case("b64", f"clmad.{half}.u64 %d, %a, %b, %c;", 64, version="9.3")
     yield Case("b32", "fns.b32 %d, %a, %b, %c;", 32)
     yield Case(
         "b32", "and.b32 %r0, %b, 31; and.b32 %r1, %c, 15; sub.u32 %r1, %r1, 7; fns.b32 %d, %a, %r0, %r1;", 32

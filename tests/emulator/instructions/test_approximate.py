@@ -147,6 +147,14 @@ def test_special_operands(name: str, way: str) -> None:
     assert same.all(), list(zip(given[~same], got[~same], wanted[~same], strict=True))
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in _TABLES if name.startswith(("sin", "cos", "lg2", "ex2", "tanh"))]
+)
+def test_all_nan_are_the_one_that_gpus_give(name: str) -> None:
+    given = np.array([x for x, y in _TABLES[name] if np.isnan(y)] or [_NAN], np.float32)
+    assert (_run(name, given).view(np.uint32) == 0x7FFF_FFFF).all()
+
+
 def test_waves_far_out_stay_in_range() -> None:
     x = _singles(2000, 2.0**10, 2.0**127)
     for name in ("sin.approx.f32", "cos.approx.f32"):

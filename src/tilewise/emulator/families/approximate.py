@@ -156,7 +156,9 @@ def approximate(e: Emitter, instruction: Instruction, a: Value) -> Value:
         value = flushed(e, instruction, halves.up(e, a))
         result = function(e, e.cast("fpext", value, "double"))
         result = e.cast("fptrunc", result, "float")
-        result = e.select(e.compare("fcmp uno", value, value), _nan(e, value), result)
+        result = e.select(
+            e.compare("fcmp uno", result, result), _nan(e, value), result
+        )  # also of an infinite angle
         result = flushed(e, instruction, result)
         return result if type_ == "f32" else halves.down(e, result, type_)
 
