@@ -4,6 +4,9 @@
 // Where lines of the source are lines of the copy, `align` moves them 16 bytes at a time, wherever they begin. Where not,
 // `arrange` copies tiles by way of shared memory: it reads along whichever axis of the source lies closest together, and
 // writes along the rows. Of bytes in columns `transpose` does so 16 at a time. Tiles: block 32×32; of bytes 128×128.
+//
+// NOTE: the next launch may begin when blocks have read, not before: the large blocks of a product take SMs from copies
+// that still have all to do, which costs a third of 4096³ in int8.
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/element.cuh>
 #include <tilewise/strided.cuh>
@@ -33,7 +36,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 {
     __shared__ Element tile[TILE][TILE + PAD]; // its rows are those of the matrix
     dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
 
     const unsigned tile_rows = from.rows / TILE + (from.rows % TILE != 0);
     const unsigned tile_columns = pitch / TILE + (pitch % TILE != 0);
@@ -51,6 +53,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         tile[row][column] = exists ? *from.at(first_row + row, first_column + column) : Element(0);
     }
     __syncthreads();
+    dependent_launch::let_next_begin();
 
     const unsigned column = first_column + lane;
 #pragma unroll
@@ -108,7 +111,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     constexpr unsigned WORDS = BYTE_TILE / 4, CHUNKS = BYTE_TILE / RUN;
     __shared__ alignas(16) unsigned tile[BYTE_TILE][WORDS]; // its rows are those of the matrix, 16 bytes elsewhere in each
     dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
 
     const unsigned tile_rows = from.rows / BYTE_TILE + (from.rows % BYTE_TILE != 0);
     const unsigned tile_columns = pitch / BYTE_TILE + (pitch % BYTE_TILE != 0);
@@ -141,6 +143,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
             tile[chunk * RUN + part * 4 + i][word ^ chunk * 4] = lines[i];
     }
     __syncthreads();
+    dependent_launch::let_next_begin();
 
     const unsigned column = first_column + chunk * RUN;
 #pragma unroll
@@ -167,7 +170,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     align(const __grid_constant__ Copy one, const __grid_constant__ Copy other)
 {
     dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
 
     const bool first = blockIdx.x < one.blocks;
     const Copy &copy = first ? one : other;
@@ -181,5 +183,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const Element *from = copy.from.in_stack(outer, inner) + (row * copy.from.row_stride + column);
     const unsigned left = column < copy.from.columns ? copy.from.columns - column : 0;
     const Moved run = read_run(from, left, column == 0);
+    dependent_launch::let_next_begin();
     run.write(copy.to.in_stack(outer, inner) + (row * copy.to.row_stride + column));
 }
