@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.hardware.job import Array, Job, Raw, Start, digest
+from tests.hardware.job import Array, Job, Raw, Start, code_digest, digest
 
 __all__ = ["ARCH", "GROUPS", "jobs", "metrics", "source"]
 
@@ -57,7 +57,7 @@ def jobs(group: str) -> Iterator[Job]:
     from tilewise.toolchain.compile import compile_source
 
     binary = compile_source(source(), names(), ARCH, filename=_SOURCE.name)
-    about = {"machine code": digest(binary.cubin or b"")}
+    about = {"machine code": digest(binary.cubin or b""), "code": code_digest(binary.cubin or b"")}
     listed = _ranges() if group == "slow ranges" else _launches(group)
     for name, label, x, w in listed:
         start = Start(name, (x.size // _THREADS, 1, 1), (_THREADS, 1, 1), ("x", "w", "y"))
