@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tilewise import gpus
 from tilewise.errors import ArgumentError, ToolError
+from tilewise.explain.panels import residency
 from tilewise.instruments.occupancy import occupancy
 
 
@@ -43,6 +44,8 @@ def test_what_a_little_less_gives() -> None:
     found = occupancy("a100", 256, 65)  # 72 registers are given: 28 warps
     assert found.blocks == 3 and found.binding == ("registers",)
     assert found.next_registers == 64 and found.with_less(registers=1).blocks == 4
+    listed = {fact.name: fact.value for fact in residency._list_facts(found)}
+    assert listed["residency.next"] == 64
     shared = occupancy("h200", 128, 32, 48 * 1024)
     assert shared.blocks == 4 and shared.binding == ("shared",)
     assert shared.next_shared == 228 * 1024 // 5 // 128 * 128 - 1024

@@ -550,6 +550,8 @@ def test_the_verdict_names_what_was_tried() -> None:
     (rows,) = (gain for gain in verdict.gains if gain.what.startswith("rows that begin"))
     even = choose(operands_of(1024, 1024, 1024, dtype="bfloat16"), H200).prediction.seconds
     assert rows.seconds == pytest.approx(even, rel=0.1) and rows.times == verdict.seconds / rows.seconds
+    said = f"{rows.what}: {rows.seconds * 1e6:,.1f} µs by {rows.kernel}, {rows.times:.3g} times less"
+    assert said in verdict.lines()[2:]
     single = judge_plan(operands_of(2048, 2048, 2048), H200)
     tf32, exact32 = single.gains
     assert exact32.what == 'arithmetic="exact32"' and exact32.times > 2
