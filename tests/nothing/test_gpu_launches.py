@@ -214,7 +214,7 @@ def test_a_prepared_launch_starts_once_whichever_way_it_goes() -> None:
     device, packed = started.device, [b"12345678", b"1234"]
     used: list[Stream] = []
     array: Any = SimpleNamespace(_memory=SimpleNamespace(state=ctypes.c_int64(1), use=used.append))
-    plain = ctypes.c_int64(1)  # of other arrays, which nothing else has used
+    plain = ctypes.c_uint64(1)  # of other arrays, which nothing else has used
     direct: list[int] = []
     prepared = object.__new__(PreparedLaunch)
     prepared._device, prepared._function, prepared._arrays = device, started.kernel, [array]
