@@ -80,6 +80,6 @@ def test_the_command_measures_each_size(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(train_bench, "measure_row", lambda _stage, options, *_: options)
     seen: list[tuple[int, int, str]] = []
     found = train_bench.bench_train([32, 64], 0.5, 3, lambda *done: seen.append(done))
-    assert [(row.hidden, row.momentum) for row in found.rows] == [(32, 0.5), (64, 0.5)]  # type: ignore[attr-defined]
+    assert [(row.hidden, row.momentum) for row in found.rows] == [(32, 0.5), (64, 0.5)]
     assert seen == [(0, 2, "H = 32"), (1, 2, "H = 64")]
     assert found.versions["torch"] == str(torch.__version__) and found.rounds == 3
