@@ -198,6 +198,15 @@ extern "C" __global__ void halves(float *x, int n) {
 }"""
 
 
+def test_a_kernel_of_no_arch_is_compiled_for_the_gpu() -> None:
+    """One of an arch is what it is, whatever the GPU."""
+    source = """extern "C" __global__ void turn(float *x) {
+        __shared__ float held[__CUDA_ARCH__];
+        held[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = held[31 - threadIdx.x]; }"""
+    for arch, gpu, shared in ((None, "t4", 750), (None, "a100", 800), ("sm_80", "h200", 800)):
+        assert tw.Kernel(source, "turn", arch).occupancy(32, gpu=gpu).shared == 4 * shared
+
+
 def test_of_a_kernel() -> None:
     """By what it was compiled to: its registers, its own shared memory and the launch's, its barriers."""
     kernel = tw.Kernel(HALVES, "halves", "sm_80")
