@@ -561,3 +561,16 @@ def test_the_verdict_names_what_was_tried() -> None:
     even_verdict = judge_plan(operands_of(4096, 4096, 4096, dtype="bfloat16"), H200)
     assert even_verdict.gains == () and "bound by" in str(even_verdict)
     assert judge_plan(operands_of(0, 4, 4), H200).rate == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "element", "dtype"), [("simt", {}, "float16"), ("mma", {"element": "float16"}, "bfloat16")]
+)
+def test_an_operand_of_a_type_that_a_spec_does_not_take_is_named(
+    kernel: str, element: dict[str, str], dtype: str
+) -> None:
+    spec = KERNELS[kernel]
+    said = str(spec.why_not(operands_of(8, 8, 8, dtype=dtype), spec.complete(element)))
+    wanted = element.get("element", "float32")
+    assert said.startswith("a must have elements of type") and f"for {kernel}, not '{dtype}'" in said
+    assert said.endswith(f"convert it: a.astype('{wanted}')")
