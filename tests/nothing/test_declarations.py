@@ -200,6 +200,12 @@ def test_names_of_cudas_types() -> None:
     ]
 
 
+def test_a_template_with_its_arguments_is_one_type_to_come_back_to() -> None:
+    # S_ is Box, S0_ Box<float>, S1_ a pointer to that.
+    types = [type_.text for type_ in parameter_types("_Z1fP3BoxIfES0_S1_PKS0_S_IiE")]
+    assert types == ["Box<float> *", "Box<float>", "Box<float> *", "const Box<float> *", "Box<int>"]
+
+
 @pytest.mark.parametrize(
     "name",
     ["f", "_Z", "_Z9f", "_Z1fP", "_Z1fPS9_", "_Z1fPT_", "_ZN1aIJfKiEE1fEDpPT_", "_Z1fDv4_f", "_Z1f" + "P" * 999 + "f", "_Z1fIXadL_Z1gEEEvPf"],

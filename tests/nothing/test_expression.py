@@ -169,3 +169,16 @@ def test_what_is_wrong_is_pointed_at(text: str, what: str, column: int | None) -
     if column is not None:
         *_, shown, caret = message.splitlines()
         assert shown == f"  {text}" and caret == " " * (column + 2) + "^"
+
+
+@pytest.mark.parametrize("inner", ["({} > 0)", "(0 > {})"])
+def test_both_sides_of_a_comparison_are_a_level_deeper(inner: str) -> None:
+    def nest(levels: int) -> str:
+        text = "acc"
+        for _ in range(levels // 2):
+            text = f"(1 if {inner.format(text)} else 0)"
+        return text
+
+    assert parse(nest(100)).names == ()
+    with pytest.raises(ArgumentError, match="nested more than 100 deep"):
+        parse(nest(102))

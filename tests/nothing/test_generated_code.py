@@ -23,6 +23,7 @@ from tests.generated_code import (
 )
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm import FAMILIES
+from tilewise.toolchain.compile import compile_source
 from tilewise.toolchain.lines import MachineInstruction, SourceLine
 from tilewise.toolchain.nvrtc import version
 
@@ -106,6 +107,16 @@ def test_every_kernel_has_cases_on_the_gpus_it_is_for() -> None:
     }
     for name in ("mma", "general"):
         assert {case.dtype for case in CASES if case.kernel == name} == set(KERNELS[name].element_types)
+
+
+@pytest.mark.parametrize("entry", ["arrange", "transpose", "align"])
+def test_copies_wait_for_the_launch_before_and_then_let_the_next_begin(entry: str) -> None:
+    file = Path(KERNELS["mma"].file).with_name("arrange.cu")
+    code = compile_source(
+        file.read_text(encoding="utf-8"), [entry], "sm_90a", defines={"ELEMENT_BYTES": 1}
+    ).ptx
+    done = re.findall(r"griddepcontrol\.\w+|\bld\.global|\bst\.global", code.partition(f".entry {entry}(")[2])
+    assert done[:2] == ["griddepcontrol.wait", "griddepcontrol.launch_dependents"] and len({*done}) == 4
 
 
 # ── the checks themselves ──

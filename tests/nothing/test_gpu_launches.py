@@ -214,12 +214,13 @@ def test_a_prepared_launch_starts_once_whichever_way_it_goes() -> None:
     device, packed = started.device, [b"12345678", b"1234"]
     used: list[Stream] = []
     array: Any = SimpleNamespace(_memory=SimpleNamespace(state=ctypes.c_int64(1), use=used.append))
+    plain = ctypes.c_uint64(1)  # of other arrays, which nothing else has used
     direct: list[int] = []
     prepared = object.__new__(PreparedLaunch)
     prepared._device, prepared._function, prepared._arrays = device, started.kernel, [array]
     prepared._launch, prepared._block = Launch((4, 1, 1), (128, 1, 1)), started.kernel.take_block(packed)
     prepared._configuration = started.kernel.configure(prepared._launch, device.limits, 0)
-    prepared._is_current, prepared._states = lambda: True, [array._memory.state]
+    prepared._is_current, prepared._states = lambda: True, [plain, array._memory.state, plain]
     prepared._start = lambda: direct.append(1)  # type: ignore[assignment]  # what None stands for: it was started
     prepared()
     assert (direct, started.seen, used) == ([1], [], [])
@@ -407,3 +408,21 @@ def test_a_kernel_that_is_loaded_is_called_by_its_name_and_its_gpu(monkeypatch: 
     assert programs.function(binary, "tiled") is kernel and libraries.loaded == [b"machine code"]
     with pytest.raises(LaunchError, match="at most 640 threads for kernel 'tiled'"):
         kernel.check_threads(Launch((1, 1, 1), (1024, 1, 1)))
+
+
+@pytest.mark.parametrize(("cubin", "what"), [(b"machine code", "machine code for sm_80"), (None, "PTX")])
+def test_what_cannot_be_loaded_is_named(
+    monkeypatch: pytest.MonkeyPatch, cubin: bytes | None, what: str
+) -> None:
+    libraries: Any = LoadedLibraries({}, {})
+    libraries.ObjectCode.from_ptx = libraries._load
+    libraries.cuFuncLoad = lambda _raw: (libraries.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU,)
+    for module in (launches, words):
+        monkeypatch.setattr(module, "driver", lambda: libraries)
+    monkeypatch.setattr(launches, "core", lambda: libraries)
+    programs = launches.Programs("gpu:1", "sm_90a", StartedLaunches(()).device._scope)
+    monkeypatch.setattr(programs, "_compiler_log", lambda _ptx: "")
+    binary = Binary("sm_80", "some PTX", cubin, {"tiled": Entry("tiled", ())}, key="k")
+    doing = rf"NO_BINARY_FOR_GPU.*while loading {what} with kernel 'tiled' on gpu:1 \(sm_90a\)"
+    with pytest.raises(DeviceError, match=doing):
+        programs.function(binary, "tiled")

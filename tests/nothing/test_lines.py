@@ -14,6 +14,7 @@ from typing import NoReturn
 import pytest
 
 from tilewise.errors import ArgumentError, ToolError, UnknownNameError
+from tilewise.instruments import line_figures
 from tilewise.instruments.line_figures import SourceFinder
 from tilewise.toolchain import lines as module
 from tilewise.toolchain import nvrtc
@@ -421,7 +422,9 @@ def test_a_full_disk_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch, t
         disassemble(fresh_cubin())
 
 
-def test_of_a_header_that_lies_elsewhere_the_folder_is_told(tmp_path: Path) -> None:
+def test_of_a_header_that_lies_elsewhere_the_folder_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "far" / "near"
     folder.mkdir(parents=True)
     (folder / "half.h").write_text("__device__ void half(float *x) {\n    *x *= 0.5f;\n}\n")
@@ -430,3 +433,9 @@ def test_of_a_header_that_lies_elsewhere_the_folder_is_told(tmp_path: Path) -> N
     finder = SourceFinder(binary)
     found = {place for n in range(1, 1 + binary.ptx.count("\n")) if (place := finder.place(n))}
     assert ("near/half.h", 2, "*x *= 0.5f;") in found and {name for name, *_ in found} >= {"near/half.h"}
+    file = folder / "half.h"
+    for most, text in ((file.stat().st_size, "*x *= 0.5f;"), (file.stat().st_size - 1, "")):
+        monkeypatch.setattr(line_figures, "_LARGEST_FILE", most)
+        finder = SourceFinder(binary)
+        places = {place for n in range(1, 1 + binary.ptx.count("\n")) if (place := finder.place(n))}
+        assert ("near/half.h", 2, text) in places

@@ -14,6 +14,7 @@ import pytest
 import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.nn.digit_strokes import make_digits
+from tilewise.nn.float64_model import Float64Model
 from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward
 from tilewise.nn.network import join_halves, split_weights
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
@@ -152,3 +153,36 @@ def test_a_sum_is_shared_out_while_every_warp_has_some_of_it_and_every_block_a_p
         fits = [split for split in (2, 4, 8) if split <= room and split / 2 < rounds]
         assert shape.split == max(fits, default=1), shape
     assert shape_classify(32, inputs, False).split == 1
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_a_step_in_float64_goes_down_the_slope_of_the_loss(momentum: float) -> None:
+    """Of the mean loss and half the decay times the squares of all weights: beside differences of that."""
+    random, options = (
+        np.random.default_rng(),
+        tw.nn.TrainingOptions(32, rate=0.25, momentum=momentum, decay=0.1),
+    )
+    network = tw.nn.Network.begin(options)
+    for layer in network.layers:
+        layer.bias[:] = random.standard_normal(layer.bias.shape) * 0.1
+        layer.bias_velocities[:] = random.standard_normal(layer.bias.shape)
+        if layer.velocities is not None:
+            layer.velocities[:] = random.standard_normal(layer.velocities.shape)
+    samples, labels = random.standard_normal((6, 784)), random.integers(0, 10, 6).astype(np.uint8)
+    model, stepped = Float64Model(network, options), Float64Model(network, options)
+    arrays = [*model.weights, *model.bias]
+    assert (stepped.step(samples, labels) == model.losses(samples, labels)).all()
+
+    def cost() -> Any:
+        decay = sum((array**2).sum() for array in arrays) * options.decay / 2
+        return model.losses(samples, labels).mean() + decay
+
+    velocities = [*model._velocities, *model._bias_velocities]
+    for array, after, velocity in zip(arrays, [*stepped.weights, *stepped.bias], velocities, strict=True):
+        gradient = (array - after) / options.rate - momentum * velocity
+        direction, before, far = random.standard_normal(array.shape), array.copy(), 1e-7
+        array += far * direction
+        up = cost()
+        array -= 2 * far * direction
+        assert (up - cost()) / (2 * far) == pytest.approx((gradient * direction).sum(), rel=1e-4, abs=1e-4)
+        array[:] = before

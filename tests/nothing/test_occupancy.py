@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tilewise import gpus
 from tilewise.errors import ArgumentError, ToolError
+from tilewise.explain.panels import residency
 from tilewise.instruments.occupancy import occupancy
 
 
@@ -43,6 +44,8 @@ def test_what_a_little_less_gives() -> None:
     found = occupancy("a100", 256, 65)  # 72 registers are given: 28 warps
     assert found.blocks == 3 and found.binding == ("registers",)
     assert found.next_registers == 64 and found.with_less(registers=1).blocks == 4
+    listed = {fact.name: fact.value for fact in residency._list_facts(found)}
+    assert listed["residency.next"] == 64
     shared = occupancy("h200", 128, 32, 48 * 1024)
     assert shared.blocks == 4 and shared.binding == ("shared",)
     assert shared.next_shared == 228 * 1024 // 5 // 128 * 128 - 1024
@@ -193,6 +196,15 @@ extern "C" __global__ void halves(float *x, int n) {
     __syncthreads();
     x[threadIdx.x] = fixed[n - threadIdx.x] + open[n - threadIdx.x];
 }"""
+
+
+def test_a_kernel_of_no_arch_is_compiled_for_the_gpu() -> None:
+    """One of an arch is what it is, whatever the GPU."""
+    source = """extern "C" __global__ void turn(float *x) {
+        __shared__ float held[__CUDA_ARCH__];
+        held[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = held[31 - threadIdx.x]; }"""
+    for arch, gpu, shared in ((None, "t4", 750), (None, "a100", 800), ("sm_80", "h200", 800)):
+        assert tw.Kernel(source, "turn", arch).occupancy(32, gpu=gpu).shared == 4 * shared
 
 
 def test_of_a_kernel() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.errors import ArgumentError
+from tilewise.kernels.spec import access_bytes
 from tilewise.operands import Operand, Operands
 from tilewise.problem import Layout, Problem
 
@@ -53,3 +54,26 @@ def test_dense_operands_are_of_the_problem_that_they_were_made_for(
     sums = "float64" if a == "float64" else "float32"
     problem = Problem(m, n, k, batch, a, a, c, sums, *layouts)
     assert Operands.of(problem).problem() == problem
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 3),
+            st.integers(1, 40),
+            st.sampled_from([1, 2, 4, 8]),
+            st.sampled_from([2, 4, 8, 16]),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_the_widest_access_is_one_that_every_row_is_aligned_for(
+    given: list[tuple[int, int, int, int]],
+) -> None:
+    """Where there is one row, its address alone decides; where there are several, so does what they lie apart."""
+    types = {1: "int8", 2: "float16", 4: "float32", 8: "float64"}
+    operands = [Operand("a", rows, 1, pitch, types[size], alignment=at) for rows, pitch, size, at in given]
+    multiples = [number for rows, pitch, size, at in given for number in (at, (rows > 1) * pitch * size)]
+    wide = max(width for width in (1, 2, 4, 8, 16) if not any(number % width for number in multiples))
+    assert access_bytes(*operands) == wide

@@ -550,6 +550,8 @@ def test_the_verdict_names_what_was_tried() -> None:
     (rows,) = (gain for gain in verdict.gains if gain.what.startswith("rows that begin"))
     even = choose(operands_of(1024, 1024, 1024, dtype="bfloat16"), H200).prediction.seconds
     assert rows.seconds == pytest.approx(even, rel=0.1) and rows.times == verdict.seconds / rows.seconds
+    said = f"{rows.what}: {rows.seconds * 1e6:,.1f} µs by {rows.kernel}, {rows.times:.3g} times less"
+    assert said in verdict.lines()[2:]
     single = judge_plan(operands_of(2048, 2048, 2048), H200)
     tf32, exact32 = single.gains
     assert exact32.what == 'arithmetic="exact32"' and exact32.times > 2
@@ -559,3 +561,16 @@ def test_the_verdict_names_what_was_tried() -> None:
     even_verdict = judge_plan(operands_of(4096, 4096, 4096, dtype="bfloat16"), H200)
     assert even_verdict.gains == () and "bound by" in str(even_verdict)
     assert judge_plan(operands_of(0, 4, 4), H200).rate == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "element", "dtype"), [("simt", {}, "float16"), ("mma", {"element": "float16"}, "bfloat16")]
+)
+def test_an_operand_of_a_type_that_a_spec_does_not_take_is_named(
+    kernel: str, element: dict[str, str], dtype: str
+) -> None:
+    spec = KERNELS[kernel]
+    said = str(spec.why_not(operands_of(8, 8, 8, dtype=dtype), spec.complete(element)))
+    wanted = element.get("element", "float32")
+    assert said.startswith("a must have elements of type") and f"for {kernel}, not '{dtype}'" in said
+    assert said.endswith(f"convert it: a.astype('{wanted}')")

@@ -213,6 +213,17 @@ def test_host_code_in_a_header_is_told_what_nvrtc_takes() -> None:
     assert "__CUDACC_RTC__" not in refused("__global__ void f(float *x) { *y = 1; }")
 
 
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [("catastrophic error", "error"), ("error", "error"), ("warning", "warning"), ("remark", "warning")],
+)
+def test_every_kind_of_message_is_read(kind: str, read: str) -> None:
+    log = f"dir (1)/k.cu(3): {kind} #177-D: what is said\n      int n;\n          ^\n"
+    (found,) = diagnostics.read_log(log)
+    assert (found.kind, found.file, found.line, found.code) == (read, "dir (1)/k.cu", 3, "177-D")
+    assert (found.text, found.source, found.column) == ("what is said", "    int n;", 9)
+
+
 PRODUCTS = """extern "C" __global__ void products(float *out, unsigned long long a, unsigned long long b)
 {
     float d[4] = {};

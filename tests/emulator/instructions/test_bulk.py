@@ -291,6 +291,30 @@ def test_to_several_blocks_at_once(order: str | int) -> None:
     assert (y[2] == 1).all()
 
 
+def test_to_the_last_blocks_of_the_largest_cluster() -> None:
+    k = kernel(
+        """
+        u32 bar = here(&barrier), *mine = (u32 *)tile;
+        begin(bar, mask >> rank() & 1 ? 128 : 0);
+        mine[threadIdx.x] = 7;
+        __syncthreads();
+        asm volatile("fence.proxy.async;" ::: "memory");
+        meet();
+        if (threadIdx.x == 0 && rank() == 3)
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 128, [%2], %3;"
+                         :: "r"(here(tile)), "l"(x), "r"(bar), "h"((unsigned short)mask) : "memory");
+        await(bar);
+        y[blockIdx.x * 32 + threadIdx.x] = mine[threadIdx.x];
+        meet();""",
+        "const u32 *x, u32 *y, u32 mask",
+    )
+    x, mask = np.frombuffer(random_bytes(128), np.uint32), 0xC003
+    y = np.zeros((16, 32), np.uint32)
+    k(16, 32, [x, y, mask], shared=1024, cluster=16, device=device("late"), timeout=20)
+    for block in range(16):
+        assert (y[block] == (x if mask >> block & 1 else 7)).all(), block
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_values_sent_to_another_block(order: str | int) -> None:
     k = kernel(

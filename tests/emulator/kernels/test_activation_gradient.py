@@ -102,3 +102,21 @@ def test_many_rows_have_few_sums() -> None:
     matrix = Operand("gradient", 10**6, 300, 300, "bfloat16")
     (step,) = activation_gradient_steps(matrix, matrix, matrix, None, "gelu", False)
     assert step.launch.grid == (512, 1, 1)
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_a_gradient_that_passes_unchanged_is_not_copied(
+    monkeypatch: pytest.MonkeyPatch, activation: str | None
+) -> None:
+    """It is the caller's, so nothing may be written into it: what an activation makes of it lies elsewhere."""
+    started: list[Any] = []
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    monkeypatch.setattr(module, "_WORTH", 0)
+    monkeypatch.setattr(module, "pass_on_gpu", lambda *given: started.append(given))
+    gradient = torch.ones(4, 8)
+    kept = None if activation is None else torch.ones(4, 8)
+    with torch.no_grad():
+        passed = module.pass_back(gradient, kept, activation, False, True)
+    assert passed is not None and (passed.gradient is gradient) is (activation is None)
+    ((given, _, made, sums, *_),) = started
+    assert given is gradient and made is passed.gradient and sums is passed.sums

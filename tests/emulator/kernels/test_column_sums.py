@@ -101,6 +101,11 @@ def test_sums_of_parts_of_k() -> None:
     add_up(a, b, "wgmma", {**HOPPER, "parts": 2}, "late")
 
 
+def test_sums_of_rows_of_whole_runs() -> None:
+    """More rows than the warps of a block have one each: a thread adds up several, 8 columns of each at a time."""
+    add_up(draw(150, 72, dtype=BFLOAT16), draw(72, 96, dtype=BFLOAT16), "wgmma", HOPPER, "late")
+
+
 def test_a_bias_has_its_gradient_from_the_launch_that_makes_it() -> None:
     torch: Any = pytest.importorskip("torch")
     x, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((24, 16), (20, 16), (20,)))

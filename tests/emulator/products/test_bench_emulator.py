@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -215,3 +217,19 @@ def test_the_documented_figures_are_those_of_the_kept_result() -> None:
     )[0]
     assert shown == markdown(result), "stale: make docs"
     assert f"results/{kept.name}" in text
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_what_the_simulator_multiplies_is_checked(monkeypatch: pytest.MonkeyPatch, right: bool) -> None:
+    class Kernel:
+        def __getitem__(self, _shape: Any) -> Any:
+            return lambda a, b, out: np.matmul(a, b, out=out) if right else None
+
+    simulator = SimpleNamespace(jit=lambda _kernel: Kernel())
+    pretended = SimpleNamespace(cuda=simulator, float32=np.float32, __version__="0")
+    monkeypatch.setitem(sys.modules, "numba", pretended)
+    if right:
+        assert rivals._simulator(32)[1]() > 0
+    else:
+        with pytest.raises(SystemExit, match="wrong result"):
+            rivals._simulator(32)

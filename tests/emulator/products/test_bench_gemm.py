@@ -141,6 +141,16 @@ def test_buffers_and_launches_are_bounded() -> None:
 # ── measured ──
 
 
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_row_is_cold_from_twice_the_cache_on(monkeypatch: pytest.MonkeyPatch, cold: bool) -> None:
+    case = GemmCase(GIVEN, 16, 16, 16)
+    half = count_sets(case, "float32", 1 << 10) * case.bytes("float32") // 2
+    monkeypatch.setattr(gemm_bench, "count_sets", lambda *_: count_sets(case, "float32", 1 << 10))
+    monkeypatch.setattr(PretendStage, "cache_bytes", lambda _: half if cold else half + 1)
+    (row,) = measure(case)
+    assert row.cold is cold
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_products_of_every_layout_are_checked_and_timed(layout: str) -> None:
@@ -385,6 +395,14 @@ def test_pytorch_has_to_be_there_and_see_the_gpu(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ToolError, match=r"pip install 'tilewise\[torch\]'"):
         gemm_bench.bench_gemm([SMALL])
     assert "torch" in sys.modules
+
+
+def test_a_product_is_checked_before_it_is_timed() -> None:
+    a, b, _ = dispatch._torch_operands("cpu")
+    dispatch._check_result(a @ b, a, b)
+    for wrong in (b @ a, a @ b * torch.nan):
+        with pytest.raises(WrongResult, match="wrong on the GPU: off by"):
+            dispatch._check_result(wrong, a, b)
 
 
 def test_fused_calls_do_the_same_before_they_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tilewise.bench.gemm_figures import OURS, Timing
 from tilewise.bench.torch_training import KINDS, TorchTraining
 from tilewise.bench.train_bench import TrainFigures, measure_row
 from tilewise.cli.main import main
+from tilewise.devices import gpu
 
 torch: Any = pytest.importorskip("torch")
 
@@ -67,3 +69,17 @@ def test_the_rival_goes_back_to_where_it_began(kept: str) -> None:
 def test_options_of_another_measurement_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "gemm", "--hidden", "128"]) == 2
     assert "--hidden is for train" in capsys.readouterr().err
+
+
+def test_the_command_measures_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(uuid="none")
+    monkeypatch.setattr(gpu, "open", lambda _ordinal: tw.device("emulator"))
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(get_device_properties=lambda _: properties))
+    monkeypatch.setattr(train_bench, "find_torch", lambda: torch)
+    monkeypatch.setattr(train_bench, "CudaStage", lambda *_: SimpleNamespace(release=lambda: None))
+    monkeypatch.setattr(train_bench, "measure_row", lambda _stage, options, *_: options)
+    seen: list[tuple[int, int, str]] = []
+    found = train_bench.bench_train([32, 64], 0.5, 3, lambda *done: seen.append(done))
+    assert [(row.hidden, row.momentum) for row in found.rows] == [(32, 0.5), (64, 0.5)]
+    assert seen == [(0, 2, "H = 32"), (1, 2, "H = 64")]
+    assert found.versions["torch"] == str(torch.__version__) and found.rounds == 3

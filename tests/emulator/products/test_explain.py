@@ -366,7 +366,7 @@ def test_the_documentation_has_the_picture() -> None:
     assert (ROOT / "docs/images/banks.svg").read_text("utf-8") == found, "stale: make docs"
 
 
-def test_the_climb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_climb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits are those of the picture that is kept; measured times those of the results."""
     seen: list[tuple[int, int, str]] = []
     names = ["02_one_block", "04_tiled", "05_tiled_conflicted"]
@@ -382,6 +382,10 @@ def test_the_climb(capsys: pytest.CaptureFixture[str]) -> None:
     assert "04_tiled" in climb.text and json.dumps(climb.to_dict())
     with pytest.raises(ArgumentError, match="figure 'tiles' is not known"):
         climb.figure("tiles")
+    monkeypatch.setattr("tilewise.cli.explain_command.explain_ladder", lambda *_: climb)
+    shown = run(capsys, "ladder")[1].splitlines()
+    for row in climb.table[1]:
+        assert any(all(str(cell) in line for cell in row) for line in shown), row
     assert run(capsys, "ladder", "-m", "3")[2].startswith("tilewise: error: -m is for one launch")
 
 

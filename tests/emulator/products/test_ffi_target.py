@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,3 +85,18 @@ def test_errors_are_xlas_with_one_line() -> None:
         assert re.fullmatch(message, text)
     assert xla.call(*given, ProductAttributes()) is None
     assert ctypes.sizeof(call_frame.CallFrame) == 168  # XLA_FFI_CallFrame_STRUCT_SIZE of versions 0.3 and 0.4
+
+
+def test_element_types_have_xlas_numbers() -> None:
+    jax: Any = pytest.importorskip("jax")
+    header = Path(jax.ffi.include_dir(), "xla/ffi/api/c_api.h").read_text()
+    names = {"PRED": "bool", "BF16": "bfloat16", "C64": "complex64", "C128": "complex128"}
+    names |= {"F8E5M2": "float8_e5m2", "F8E4M3FN": "float8_e4m3fn"}
+    names |= {
+        f"{letter}{bits}": f"{word}{bits}"
+        for letter, word in (("S", "int"), ("U", "uint"))
+        for bits in (8, 16, 32, 64)
+    }
+    names |= {f"F{bits}": f"float{bits}" for bits in (16, 32, 64)}
+    theirs = {name: int(number) for name, number in re.findall(r"XLA_FFI_DataType_(\w+) = (\d+)", header)}
+    assert {theirs[name]: ours for name, ours in names.items()} == call_frame._ELEMENT_TYPES

@@ -21,13 +21,17 @@ primitive: Any = pytest.importorskip("tilewise.interop.jax.primitive")
 jnp = jax.numpy
 
 DRAW = np.random.default_rng(5)
+SETTINGS = ("jax_enable_x64", "jax_disable_most_optimizations")
 
 
 @pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    jax.config.update("jax_enable_x64", True)
+def _float64_compiled_fast() -> Iterator[None]:
+    """Float64 in JAX, and programs that XLA does little to improve: compiling them is most of what the tests take."""
+    for setting in SETTINGS:
+        jax.config.update(setting, True)
     yield
-    jax.config.update("jax_enable_x64", False)
+    for setting in SETTINGS:
+        jax.config.update(setting, False)
 
 
 def random(*shape: int, dtype: str = "float64") -> Any:

@@ -245,6 +245,7 @@ def test_json_has_the_keys_that_are_documented(capsys: pytest.CaptureFixture[str
         (["--atol", "0.1"], "--rtol and --atol are tolerances of --expect"),
         (["--print", "1"], "--print must name an array"),
         (["-m", "3"], "-m is for rungs"),
+        (["-D", "3=4"], "--define must look like NAME or NAME=VALUE, not '3=4'"),
     ],
 )  # fmt: skip
 def test_wrong_use(capsys: pytest.CaptureFixture[str], file: str, options: list[str], told: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.thorough import examples
+from tilewise.devices import gpu
 from tilewise.errors import ArgumentError
+from tilewise.interop import CUDA
+from tilewise.interop.jax import XlaBuffer
 from tilewise.kernels import KERNELS
 from tilewise.operands import Operands
 from tilewise.planner import operands_of, target_of
@@ -102,6 +106,18 @@ def test_what_has_no_parts_is_multiplied_as_it_is() -> None:
         kept = tw.split_float32(b, axis=-2)
         a = RANDOM.standard_normal((4, k), np.float32)
         assert kept.parts is None and np.array_equal(tw.matmul(a, kept), tw.matmul(a, b))
+
+
+def test_parts_are_made_on_the_matrixs_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    def open_old(ordinal: int) -> Any:
+        opened.append(ordinal)
+        return SimpleNamespace(arch="sm_80", runs_on_gpu=True)
+
+    monkeypatch.setattr(gpu, "open", open_old)
+    matrix = XlaBuffer.in_rows(256, (4, 128), "float32", space=(CUDA, 3), stream=1)
+    assert tw.split_float32(matrix, axis=-1).parts is None and opened == [3]
 
 
 def test_the_planner_knows_what_need_not_be_split() -> None:

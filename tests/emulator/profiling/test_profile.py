@@ -491,6 +491,8 @@ def test_side_by_side() -> None:
         if line.startswith("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared.sum")
     )
     assert row.split()[1:] == ["6,400", "45,056", "7.04"]
+    with pytest.raises(UnknownNameError, match="metric 'nothing' is not known"):
+        compare_profiles(names, profiles, ["nothing"])
 
 
 def test_bytes_by_space_and_operation() -> None:

@@ -206,3 +206,18 @@ def test_what_cannot_be_recorded_is_told() -> None:
         tw.record(plan, element=(64, 0))
     with pytest.raises(ArgumentError, match="plan must be a Plan"):
         tw.record("04_tiled")  # type: ignore[arg-type]
+
+
+def test_a_recording_is_of_the_gpus_multiprocessors() -> None:
+    source = """extern "C" __global__ void ask(int *out, int wanted) {
+        int count; asm volatile("mov.u32 %0, %%nsmid;" : "=r"(count));
+        if (count == wanted) out[threadIdx.x] = 1;
+    }"""
+    kernel = tw.Kernel(source, "ask", "sm_75")
+    for gpu, wanted, stores in (
+        ("t4", 40, True),
+        ("rtx-2060-super", 40, False),
+        ("rtx-2060-super", 34, True),
+    ):
+        recording = kernel.record(1, 32, [np.zeros(32, np.int32), wanted], gpu=gpu)
+        assert (EventKind.STORE in recording.kinds) is stores

@@ -41,6 +41,7 @@ def test_conflicts_are_named_with_their_line() -> None:
     profile = tw.ladder["05_tiled_conflicted"].profile(512, 512, 64, gpu="h200", sample=1)
     verdict = profile.verdict
     assert verdict is not None and verdict.bound == "L1 and shared memory" and verdict.idle_sms == 0
+    assert "have no block" not in str(verdict)
     (conflicts,) = (gain for gain in verdict.gains if gain.what == "shared bank conflicts")
     assert conflicts is verdict.gains[0] and 5 < conflicts.times < 9
     assert conflicts.where.startswith("rung_05_tiled_conflicted.cu:36  sum += a_tile")

@@ -313,6 +313,13 @@ def test_calls_that_cannot_be(what: str, rng: np.random.Generator) -> None:
         call(functions, body, numbers(rng))
 
 
+def test_a_refused_call_is_named_with_its_line() -> None:
+    text = entry("\ncall absolute;\n", "", ABSOLUTE)
+    with pytest.raises(PtxError) as caught:
+        tw.Kernel.from_ptx(text, "k")(1, 32, [], device="emulator")
+    assert text.splitlines()[caught.value.line - 1] == "call absolute;"
+
+
 # -- CUDA C++ -------------------------------------------------------------------------------------------------
 SOURCE = r"""
 struct Vector { float x, y, z; long long id; };

@@ -124,6 +124,7 @@ def test_operators_bind_as_in_c() -> None:
         "mov.s32 %d, -7 % 3;": (2**64 - 7) % 3,
         "mov.u32 %d, (1&3)-5 < 0;": 1,
         "mov.u32 %d, (1 % 3)-5 < 0;": 0,
+        "mov.s32 %d, ((1U<2U)-2)/2 + ((1U&&2U)-2)/2 + ((1.5<2.5)-2)/2;": 0,
         "ld.global.u32 %d, [sums+16];": 64,
         "mov.u32 %d, 0xFFFFFFFFFFFFFFFF/0x4000000000000000;": 3,
         "mov.u32 %d, (3<4)+(4<=4)+(5>4)+(5>=6)+(1==1)+(1!=1);": 4,
@@ -396,6 +397,20 @@ def test_lanes_apart_that_wait_let_other_warps_run(warps: int) -> None:
     text = entry(MEET.format(warps=warps), ".param .u64 flags, .param .u64 out")
     tw.Kernel.from_ptx(text, "k")(1, 32 * warps, [flags, out], device="emulator", timeout=60)
     np.testing.assert_array_equal(out, warps)
+
+
+PLAIN = """.reg .b32 got, number; .reg .b64 mine, all; .reg .pred more;
+ld.param.u64 all, [flags]; ld.param.u64 mine, [out]; mov.u32 number, %tid.x; mad.wide.u32 mine, number, 4, mine;
+atom.global.add.u32 got, [all], 1;
+WAIT: ld.global.u32 got, [all]; setp.ne.u32 more, got, 64; @more bra WAIT;
+st.global.u32 [mine], got;"""
+
+
+def test_a_loop_that_waits_by_plain_loads_looks_anew() -> None:
+    flags, out = np.zeros(1, np.uint32), np.zeros(64, np.uint32)
+    text = entry(PLAIN, ".param .u64 flags, .param .u64 out")
+    tw.Kernel.from_ptx(text, "k")(1, 64, [flags, out], device="emulator", timeout=20)
+    np.testing.assert_array_equal(out, 64)
 
 
 LOCK = """.reg .b32 old, tries, n; .reg .b64 at, sum; .reg .pred taken, some;

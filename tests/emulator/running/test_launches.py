@@ -181,6 +181,7 @@ def test_when_the_system_has_no_more_threads(monkeypatch: pytest.MonkeyPatch, th
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")  # JAX's, once it was used
 def test_a_fork_has_workers_of_its_own() -> None:
     check_sums(2)
     child = os.fork()
