@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tilewise.emulator.analysis.control_flow import Block
-from tilewise.emulator.analysis.program import Program
+from tilewise.emulator.analysis.program import Program, register_bytes
 from tilewise.emulator.analysis.shapes import Analysis
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.ptx.syntax import Instruction
-from tilewise.emulator.ptx.types import TYPE_BYTES
 
 __all__ = ["Cut", "Piece", "cut"]
 
@@ -74,7 +73,7 @@ def cut(
         spread |= shared - analysis.local
         _place(result, block, shared & analysis.local, types)
     for name in sorted(spread):
-        result.homes[name] = result.reserve(_size(types[name]))
+        result.homes[name] = result.reserve(register_bytes(types[name]))
     return result if result.bytes <= _MOST_FRAME_BYTES else Cut()
 
 
@@ -145,12 +144,7 @@ def _place(result: Cut, block: Block, names: set[str], types: Mapping[str, str])
         while busy and busy[0][0] < position:
             _, size, home = heapq.heappop(busy)
             free[size].append(home)
-        size = _size(types[name])
+        size = register_bytes(types[name])
         homes = free.setdefault(size, [])
         result.homes[name] = homes.pop() if homes else result.reserve(size)
         heapq.heappush(busy, (last[name], size, result.homes[name]))
-
-
-def _size(type_: str) -> int:
-    """Return the bytes of a register in 32 lanes, rounded up to whole cache lines of the CPU."""
-    return -(-32 * TYPE_BYTES[type_] // 64) * 64

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewise.emulator.analysis.inlined_body import Activation, CallSite, Frame, InlinedBody
+from tilewise.emulator.analysis.variable_layout import align_up
 from tilewise.emulator.operations.operands import reads, registers_in, writes
 from tilewise.emulator.ptx.syntax import (
     Address,
@@ -77,11 +78,11 @@ class Stack:
         places, size = {}, 0
         for variable in frame.function.variables.values():
             if variable.space == "local":
-                size = _aligned(size, variable.align)
+                size = align_up(size, variable.align)
                 places[variable.name] = size
                 size += variable.size
         start, site, base = out.fresh("again"), out.register("u32"), out.register("u64")
-        frame.activation = Activation(start, site, base, _aligned(size, _ALIGN), places)
+        frame.activation = Activation(start, site, base, align_up(size, _ALIGN), places)
         out.make(at, "mov", "u32", site, Immediate(0))
         out.place(start, at.line)
         if size:
@@ -174,10 +175,10 @@ class Stack:
         slots, size = [], 0
         for what, type_ in held.items():
             width = 4 if type_ == "pred" else bits_of(type_) // 8
-            size = _aligned(size, width)
+            size = align_up(size, width)
             slots.append((size, what, type_))
             size += width
-        return slots, _aligned(size, _ALIGN)
+        return slots, align_up(size, _ALIGN)
 
     def _live(self, frame: Frame) -> frozenset[str]:
         """Return the registers and variables that a function may still read behind its current call."""
@@ -329,10 +330,6 @@ def _names(function: PtxFunction, operand: Operand) -> frozenset[str]:
     items = items_of(operand)
     bases = (item.base if isinstance(item, Address) else item for item in items)
     return frozenset([*found, *(base.name for base in bases if isinstance(base, Symbol))])
-
-
-def _aligned(size: int, to: int) -> int:
-    return -(-size // to) * to
 
 
 def _pieces(size: int) -> Iterator[tuple[int, str]]:
