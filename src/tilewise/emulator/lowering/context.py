@@ -91,7 +91,8 @@ class Context(Emitter):
         self.live = self.current = ""  # allocas: lanes that have not left, lanes that run where apart
         self.full = False  # whether all 32 lanes are there wherever lanes run together
         self.grouped = False  # whether one check serves a group of accesses
-        self.watcher: Watcher | None = None  # of a build that counts or checks
+        self.watcher = Watcher(self)
+        self.watched = False  # whether the watcher does anything
         self.stops, self.apart, self.loops = Stops(), Apart([], {}), Loops()
         self.outline = Outline(program.flow)
         self.now: Instruction

@@ -48,15 +48,14 @@ def _emit(e: Context, instruction: Instruction) -> None:
         around = _guarded(e, instruction)
     spins = e.block.index in e.analysis.spins
     before = look_before(e, instruction) if spins else None
-    seen = e.watcher.before(instruction) if e.watcher else None
+    seen = e.watcher.before(instruction)
     if operation.emit is not None:
         operation.emit(e, instruction)
     else:
         _pure(e, instruction)
     if spins:
         count_progress(e, instruction, before)
-    if e.watcher:
-        e.watcher.after(instruction, seen)
+    e.watcher.after(instruction, seen)
     if around:
         e.jump(around)
         e.place(around)

@@ -50,7 +50,7 @@ def lower(program: Program, general: bool, name: str, mode: str = "plain", sums:
     """Lower a kernel: its fast build, or the general one, with the watcher that a mode has."""
     e = Context(program, general, name, sums)
     number_deopts(e)
-    e.watcher = watcher_for(mode, e)
+    e.watcher, e.watched = watcher_for(mode, e), mode != "plain"
     e.apart = _find_apart(e)
     e.full = program.thread_count % 32 == 0 and not _lanes_leave(e)
     e.grouped = not general and e.full
@@ -58,7 +58,7 @@ def lower(program: Program, general: bool, name: str, mode: str = "plain", sums:
     pieces.cut_blocks()
     function = _write_function(e, pieces)
     text = "\n".join([*e.globals, function, *e.declared.values(), _ATTRIBUTES])
-    return Lowered(name, text, e.hints, e.watcher.notes if e.watcher else [], e.watcher is not None)
+    return Lowered(name, text, e.hints, e.watcher.notes, e.watched)
 
 
 def _find_apart(e: Context) -> Apart:
@@ -162,7 +162,7 @@ def _write_function(e: Context, pieces: Pieces) -> str:
     if e.apart.chain:
         end_chain(e)
     e.place("leave")
-    if e.watcher:
+    if e.watched:
         e.watcher.leave(e.load("i32", e.live, 4))
     for label, answer in (("", Answer.EXIT), ("failed", Answer.FAULT), ("stopped", Answer.STOP)):
         if label:

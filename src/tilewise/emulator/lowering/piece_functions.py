@@ -66,7 +66,7 @@ class Pieces:
         NOTE: not in the general build, which may be entered at every check, nor where a watcher writes code.
         """
         e = self.e
-        if e.general or e.watcher:
+        if e.general or e.watched:
             return
         live = functools.partial(live_at, e)
         self.cut = cut(e.program, e.analysis, live, _fits, self._row_kind)

@@ -158,8 +158,7 @@ def guard_lanes(e: Context, instruction: Instruction, holds: Value) -> None:
     on, off = e.label("as"), e.label("not")
     e.branch(holds, on, off, likely=True)
     e.place(off)
-    if e.watcher:
-        e.watcher.hand_over(instruction)
+    e.watcher.hand_over(instruction)
     if not e.is_apart:
         e.store(e.const("i32", 0), e.current, 4)
     stop(e, Answer.DEOPT, number, live_at(e, e.block, position), e.program.general)

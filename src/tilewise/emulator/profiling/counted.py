@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.build import Build
+from tilewise.emulator.lowering.watch import Memories
 from tilewise.emulator.profiling.accesses import (
     Kind,
     atomic_sectors,
@@ -42,7 +43,7 @@ Figures = npt.NDArray[np.int64]  # one for each multiprocessor
 _LANES = 32
 
 
-class Counters:
+class Counters(Memories):
     """Memory for the counts of one launch, on a GPU of so many multiprocessors."""
 
     def __init__(self, build: Build, multiprocessors: int) -> None:
@@ -56,10 +57,6 @@ class Counters:
     @property
     def launch(self) -> int:
         return int(self._launch.ctypes.data)
-
-    @property
-    def is_full(self) -> bool:
-        return False
 
     def worker(self, number: int) -> int:
         """Allocate a worker's zeroed memory, cached patterns first, then the rows; return its address."""

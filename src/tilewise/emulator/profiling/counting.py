@@ -30,7 +30,7 @@ from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
-__all__ = ["BLOCK_COUNTS", "Layout", "watcher"]
+__all__ = ["BLOCK_COUNTS", "Counting", "Layout"]
 
 _LINE = 128
 _WORD = 4
@@ -392,8 +392,3 @@ def _test_lines(condition: Register, written: Mapping[str, Sequence[Instruction]
             seen |= fresh
             names += fresh
     return sorted(lines)
-
-
-def watcher(e: Context) -> Counting:
-    """The watcher of a counted build."""
-    return Counting(e)

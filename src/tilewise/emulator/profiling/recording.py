@@ -24,12 +24,12 @@ from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.memory import every_address
 from tilewise.emulator.lowering.values import read
-from tilewise.emulator.lowering.watch import WORKER_WATCH, access_at, touches
+from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories, access_at, named_space, touches
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Vector
 from tilewise.emulator.support.bulk_requests import COLUMN, REQUEST
 
-__all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "routines", "watcher"]
+__all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "RecordingWatcher", "routines"]
 
 _USED, _CAPACITY, _LOST, _LOW, _HIGH, _ONLY = 0, 8, 16, 24, 32, 40
 _HEADER = 64
@@ -154,10 +154,7 @@ class RecordingWatcher(Watcher):
         operand = next((item for item in instruction.operands if isinstance(item, Address)), None)
         if operand is None:
             return None
-        space = (
-            Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
-        )
-        return every_address(self.e, access_at(self.e, instruction, operand, space, 8))
+        return every_address(self.e, access_at(self.e, instruction, operand, named_space(instruction), 8))
 
     def _read_descriptors(self, instruction: Instruction) -> list[tuple[int, Value]]:
         """Return number and value of the descriptors that a product reads: 0 for A, 1 for B."""
@@ -200,11 +197,6 @@ class RecordingWatcher(Watcher):
         log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
         warp = e.wide(e.load("i32", e.offset("%warp", WARP.INDEX), 4))
         return log, e.load("i64", e.offset("%block", BLOCK.NUMBER), 8), warp
-
-
-def watcher(e: Context) -> RecordingWatcher:
-    """The watcher of a recorded build."""
-    return RecordingWatcher(e)
 
 
 _EVENT_PARAMETERS = {"log": "ptr", "place": "i64", "block": "i64", "warp": "i64", "mask": "i32"}
@@ -268,7 +260,7 @@ def _record_bulk() -> Routine:
     return r
 
 
-class Recorder:
+class Recorder(Memories):
     """Memory for the log of each worker of one launch.
 
     ``window``: record nothing but stores that touch a byte of it, from its first to before its second address, and
@@ -276,13 +268,9 @@ class Recorder:
     """
 
     def __init__(self, build: Build, most: int, window: tuple[int, int] | None = None) -> None:
-        self._places = [PlaceNote(*note) for note in build.notes]
+        self.places = [PlaceNote(*note) for note in build.notes]  # the instructions, by place number
         self._most, self._window = most, window
         self._logs: list[npt.NDArray[np.int64]] = []
-
-    @property
-    def launch(self) -> int:
-        return 0
 
     @property
     def is_full(self) -> bool:
@@ -295,11 +283,6 @@ class Recorder:
             log[_LOW // 8], log[_HIGH // 8], log[_ONLY // 8] = *self._window, 1
         self._logs.append(log)
         return int(log.ctypes.data)
-
-    @property
-    def places(self) -> list[PlaceNote]:
-        """The instructions, by place number."""
-        return self._places
 
     @property
     def lost(self) -> int:

@@ -31,6 +31,7 @@ from tilewise.emulator.check_layout import (
 from tilewise.emulator.checking.shuffles import HEAD_BYTES, ROW_BYTES
 from tilewise.emulator.checking.wgmma_registers import ENTRY_BYTES
 from tilewise.emulator.layout import BLOCK, Space
+from tilewise.emulator.lowering.watch import Memories
 from tilewise.emulator.running.fault_report import Range
 from tilewise.emulator.running.plain_memory import PlainMemory
 from tilewise.launch import Launch
@@ -77,8 +78,8 @@ class Hit:
     flags: int  # of this access, and from bit 8 on of the other
 
 
-class Checks:
-    """Shadow memory, clocks and findings of one checked launch; serves as its ``Memories``."""
+class Checks(Memories):
+    """Shadow memory, clocks and findings of one checked launch."""
 
     def __init__(
         self,
@@ -193,17 +194,9 @@ class Checks:
         """Whether the launch before wrote to the word at an address, while this one had not waited for it."""
         return address & ~3 in self._early
 
-    # -- Memories -------------------------------------------------------------------------------
     @property
     def launch(self) -> int:
         return self.state.address
-
-    @property
-    def is_full(self) -> bool:
-        return False
-
-    def worker(self, number: int) -> int:
-        return 0
 
     def attach(self, memory: PlainMemory, stride: int, shared_bytes: int) -> list[PlainMemory]:
         """Allocate clocks and shadow memory for one resident cluster; they must live as long as the cluster does."""
