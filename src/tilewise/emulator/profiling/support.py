@@ -355,7 +355,11 @@ def _copy() -> Routine:
 
 
 def _copy_waves() -> Routine:
-    """Return ``accesses.copy_wavefronts``."""
+    """Return the wavefronts of an asynchronous copy through the L1.
+
+    Its words come through banks on their way in as well: a lane waits for those before it at both ends, and a copy
+    takes as long as the lane that waits longest.
+    """
     r = Routine("tw_count_copy_waves", "i32", targets="ptr", sources="ptr", mask="i32", size="i32")
     counts = {name: r.reserve("[32 x i32]") for name in ("targets", "sources")}
     words = r.wide(r.op("lshr", r["size"], 2))
@@ -390,7 +394,11 @@ def _bank(r: Routine, name: str, lane: Value, word: Value) -> Value:
 
 
 def _passes() -> Routine:
-    """As ``accesses.copy_passes``: a list of pairs of lines, and of each a bit for every way there is."""
+    """Return the wavefronts of an asynchronous copy past the L1: a pass for each pair of lines that it goes between.
+
+    Sectors go from one line to another together if they keep their distance, or all go backwards. There is a list of
+    pairs of lines, and of each a bit for every distance, forwards and backwards.
+    """
     r = Routine("tw_count_passes", "i32", targets="ptr", sources="ptr", mask="i32")
     # Line of the source, of the target, two sets of bits.
     pairs = r.reserve("[32 x [4 x i64]]", 8)
