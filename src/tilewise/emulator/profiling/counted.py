@@ -25,7 +25,7 @@ from tilewise.emulator.profiling.accesses import (
 from tilewise.emulator.profiling.copies import CopyFigure
 from tilewise.emulator.profiling.counting import BLOCK_COUNTS
 from tilewise.emulator.profiling.slow_path_counts import CLASSES, TABLE
-from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS, WIDTHS, Figure
+from tilewise.emulator.profiling.support import FIGURES, OF_WIDTH, WAY, WAYS, WIDTHS, Figure
 from tilewise.emulator.ptx.library import LIBRARY_LINE
 
 __all__ = [
@@ -124,10 +124,6 @@ class AccessCounts:
     passes: Figures | None = None  # of a copy: wavefronts if it goes past the L1
     fills: bool = False  # whether a copy may read less than it writes
 
-    @property
-    def has_static_lanes(self) -> bool:
-        return self.seen is not None
-
 
 @dataclass(frozen=True, slots=True)
 class CopyCounts:
@@ -204,7 +200,6 @@ class Counts:
     def instruction_runs(self) -> list[InstructionRuns]:
         """List every instruction of the user's PTX, in the order of the flow, with its runs."""
         found = []
-        guards = 2 * self._blocks * BLOCK_COUNTS + 16 * self.about["deopts"]
         for index, block in enumerate(self.about["blocks"]):
             runs, threads = self.block_runs(index), self.block_threads(index)
             for line, name, guard, _ in block["items"]:
@@ -212,7 +207,7 @@ class Counts:
                     continue
                 on_runs, on_threads = runs, threads
                 if guard >= 0:
-                    at = guards + 16 * guard
+                    at = self.about["guarded"] + 16 * guard
                     on_runs, on_threads = self._word(at), self._word(at + 8)
                 found.append(InstructionRuns(line, name, index, runs, threads, on_runs, on_threads))
             if block["end"] and (block["kind"] != "branch" or _branches(block["end"][1])):
@@ -230,9 +225,8 @@ class Counts:
 
     def places(self) -> list[AccessCounts]:
         """List the access counts of every instruction, by shared and global memory."""
-        start = self._figures_at
         return [
-            self._place(number, about, start + 8 * FIGURES * number)
+            self._place(number, about)
             for number, about in enumerate(self.about["points"])
             if about and about["action"] != "bulk" and about["line"] != LIBRARY_LINE
         ]
@@ -251,7 +245,7 @@ class Counts:
         found = []
         for number, about in enumerate(self.about["points"]):
             if about and about["action"] == "bulk":
-                at = self._figures_at + 8 * FIGURES * number
+                at = self._figures_at(number)
                 figures = {item: self._word(at + 8 * item).copy() for item in CopyFigure}
                 tensor = bool(figures[CopyFigure.TENSORS].any())
                 found.append(CopyCounts(about["line"], about["name"], about["way"], tensor, figures))
@@ -263,7 +257,6 @@ class Counts:
 
     def slow_paths(self) -> list[SlowPath]:
         """List the instructions that have a slow path, with the warps that took it."""
-        start = self._figures_at + 8 * FIGURES * len(self.about["points"])
         found = []
         for number, (line, kind) in enumerate(self.about["divisions"]):
             at = self.about["tables"] + TABLE.SIZE * number
@@ -274,15 +267,17 @@ class Counts:
                 for one, many in table[TABLE.SETS // 8 :].reshape(-1, 2).tolist():
                     if many:
                         sets[one] = sets.get(one, 0) + many
-            found.append(SlowPath(line, kind, self._word(start + 8 * number), sets, lanes.tolist()))
+            found.append(
+                SlowPath(line, kind, self._word(self.about["slow"] + 8 * number), sets, lanes.tolist())
+            )
         return found
 
-    @property
-    def _figures_at(self) -> int:
-        guards: int = 2 * self._blocks * BLOCK_COUNTS + 16 * self.about["deopts"]
-        return guards + 16 * len(self.about["guards"])
+    def _figures_at(self, number: int) -> int:
+        """Return where the figures of an access are."""
+        return int(self.about["figures"]) + 8 * FIGURES * number
 
-    def _place(self, number: int, about: dict[str, Any], at: int) -> AccessCounts:
+    def _place(self, number: int, about: dict[str, Any]) -> AccessCounts:
+        at = self._figures_at(number)
         figure = {item: self._word(at + 8 * item).copy() for item in Figure}
         size = about["size"]
         waves = {
@@ -292,12 +287,8 @@ class Counts:
         }
         ideals = {width: figure[Figure.SHARED].copy() for width in WIDTHS if width >= size}
         stages = {width: figure[Figure.SHARED].copy() for width in ideals}
-        for width, one, other in (
-            (8, Figure.IDEAL_8, Figure.PHASES_8),
-            (16, Figure.IDEAL_16, Figure.PHASES_16),
-        ):
-            if width in ideals:
-                ideals[width], stages[width] = figure[one].copy(), figure[other].copy()
+        for width in ideals.keys() & OF_WIDTH:
+            ideals[width], stages[width] = (figure[item].copy() for item in OF_WIDTH[width])
         kind = Kind(about["kind"])
         for base, runs, threads in self._static(about):
             lanes = [base + lane if i < about["rows"] else None for i, lane in enumerate(about["lanes"])]

@@ -66,6 +66,7 @@ class Layout:
         self.classes = self.slow + 8 * len(self.divisions)
         self.tables = WAY.SIZE * WAYS * count  # of divisions, before the first row
         self.ways = self.tables + TABLE.SIZE * len(self.divisions)  # bytes before the first row
+        self.starts = {name: getattr(self, name) for name in ("guarded", "figures", "slow", "tables", "ways")}
 
 
 def _places(instruction: Instruction) -> int:
@@ -96,13 +97,10 @@ class Counting(Watcher):
         self.about: dict[str, Any] = {
             "blocks": _describe_blocks(e.program, self.layout),
             "handed": [],
-            "deopts": len(e.program.deopts),
             "points": [None] * self.layout.point_count,
             "products": _products(e.program),
-            "guards": [None] * len(self.layout.guards),
             "divisions": _divisions(e.program),
-            "tables": self.layout.tables,
-            "ways": self.layout.ways,
+            **self.layout.starts,
             "row": self.end,
         }
         self.notes = [self.about]
@@ -311,8 +309,7 @@ class Counting(Watcher):
         self.end += 8 * count
         self.about["row"] = self.end
         done = ""
-        scalar = guarded and instruction.guard is not None and self.e.guard is None
-        if not whole or (guarded and not scalar):
+        if not whole or (guarded and e.guard is not None):
             done, all_of, some = e.label("done"), e.label("all"), e.label("some")
             e.branch(e.equals(e.mask(), -1), all_of, some)
             e.place(some)

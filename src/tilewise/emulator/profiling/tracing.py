@@ -18,6 +18,7 @@ from tilewise.emulator.lowering.context import Watcher
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories, touches
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.profiling.copies import watch_copy
+from tilewise.emulator.profiling.support import look_for
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction
 
@@ -91,9 +92,7 @@ def _trace() -> Routine:
         found = r.variable("i1", 0)
         # Generic addresses of other spaces lie beyond all memory.
         found.put(r.differs(r.op("lshr", address, 56), 0))
-        with r.count(r.wide(count.get())) as i:
-            same = r.equals(r.element(pieces, i, "i64"), sector)
-            found.put(r.op("or", found.get(), same))
+        look_for(r, found, sector, pieces, count.get())
         with r.unless(found.get()):
             r.put(r.item(pieces, count.get(), 8), 0, sector)
             count.add(1)
