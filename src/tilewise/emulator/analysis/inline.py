@@ -9,8 +9,9 @@ between the functions whose address the module takes. What a function does that 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from tilewise.emulator.analysis.inlined_body import CallSite, Frame, InlinedBody
 from tilewise.emulator.analysis.passing import pass_in_registers
@@ -59,7 +60,7 @@ class Inliner:
 
     def run(self) -> PtxFunction:
         self.out.result.registers.update(self.entry.registers)
-        self.expand(Frame(self.entry, "", None, (self.entry.name,)))
+        self.expand(Frame(self.entry, "", None))
         pass_in_registers(self.out.result)
         self.out.lay_out()
         return self.out.result
@@ -80,7 +81,13 @@ class Inliner:
                 if position != last or guard:
                     self.out.branch(item, frame.end, guard, item.negated)
             elif item.opcode in ("bra", "brx"):
-                self.out.emit(replace(item, operands=self.jump_operands(frame, item), guard=guard))
+                operands = [
+                    Symbol(operand.name + frame.suffix)
+                    if isinstance(operand, Symbol)
+                    else self.operand(frame, operand)
+                    for operand in item.operands
+                ]
+                self.out.emit(replace(item, operands=tuple(operands), guard=guard))
             elif item.opcode == "call":
                 self.call(frame, item, guard)
             else:
@@ -106,16 +113,6 @@ class Inliner:
                 self.out.make(item, "add", "u64", value, place[0], Immediate(place[1] + offset))
                 operands.append(value)
         self.out.emit(replace(item, operands=tuple(operands), parts=parts, guard=guard))
-
-    def jump_operands(self, frame: Frame, item: Instruction) -> tuple[Operand, ...]:
-        def renamed(operand: Operand) -> Operand:
-            return (
-                Symbol(operand.name + frame.suffix)
-                if isinstance(operand, Symbol)
-                else self.operand(frame, operand)
-            )
-
-        return tuple(renamed(operand) for operand in item.operands)
 
     # -- names ----------------------------------------------------------------------------------
     def operand(self, frame: Frame, operand: Operand) -> Operand:
@@ -173,15 +170,12 @@ class Inliner:
         if function is None or function.declared_only:
             self.external(frame, call, name)
             return
-        if name in frame.chain:
+        around = {each.function.name: each for each in frame.outward()}
+        if name in around:
             self.check_signature(call, function)
-            root: Frame | None = frame
-            while root is not None and root.function.name != name:
-                root = root.parent
-            assert root is not None
-            self.stack.call_again(frame, call, root)
+            self.stack.call_again(frame, call, around[name])
             return
-        if len(frame.chain) > _MOST_CALLS:
+        if len(around) > _MOST_CALLS:
             raise PtxError(call.line.line, f"more than {_MOST_CALLS} calls within one another")
         self.enter(frame, call, function)
 
@@ -190,7 +184,7 @@ class Inliner:
         self.check_signature(call, function)
         self.out.serial += 1
         suffix = f"~{self.out.serial}"
-        inner = Frame(function, suffix, f"end{suffix}", (*frame.chain, function.name), frame)
+        inner = Frame(function, suffix, f"end{suffix}", frame)
         for formal, actual in zip(function.parameters, call.arguments, strict=True):
             self.pass_in(inner, call.line, formal, actual)
         after = [
@@ -204,8 +198,8 @@ class Inliner:
         self.out.place(f"end{suffix}", call.line.line)
         if recursive:
             self.stack.finish(inner, call.line)
-        for opcode, parts, operands in filter(None, after):
-            self.out.make(call.line, opcode, parts, *operands)
+        for copy_result in filter(None, after):
+            copy_result()
 
     def is_recursive(self, name: str) -> bool:
         """Whether a function may lead to a call of itself."""
@@ -226,31 +220,32 @@ class Inliner:
     def pass_in(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand) -> None:
         if formal.space == "reg":
             target = Register(self.out.register_name(inner, formal.name))
-            self.load_argument(at, target, formal.type, actual)
-        elif isinstance(actual, Symbol):
-            self.alias(inner, at, formal, actual)
-        else:
-            variable = replace(formal, name=formal.name + inner.suffix)
-            self.out.declare(inner, variable)
-            inner.symbols[formal.name] = variable.name
-            self.out.make(at, "st", f"param.{formal.type}", Address(Symbol(variable.name)), actual)
+            self.out.load_argument(at, formal.type, target, actual)
+        elif own := self.place_formal(inner, at, formal, actual):
+            self.out.store_result(at, formal.type, own, actual)
 
     def pass_out(
         self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand
-    ) -> tuple[str, str, tuple[Operand, ...]] | None:
-        """Declare a result's variable; return the instruction that copies the result behind the call, or None."""
+    ) -> Callable[[], None] | None:
+        """Declare a result's variable; return what emits the copy of the result behind the call, or None."""
         if formal.space == "reg":
             source = Register(self.out.register_name(inner, formal.name))
-            if isinstance(actual, Symbol):
-                return "st", f"param.{formal.type}", (Address(actual), source)
-            return "mov", formal.type, (actual, source)
+            return partial(self.out.store_result, at, formal.type, actual, source)
+        own = self.place_formal(inner, at, formal, actual)
+        return partial(self.out.load_argument, at, formal.type, actual, own) if own else None
+
+    def place_formal(
+        self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand
+    ) -> Symbol | None:
+        """Place a parameter or result that is in memory: in the caller's variable, or in one of its own, which is
+        returned."""
         if isinstance(actual, Symbol):
             self.alias(inner, at, formal, actual)
             return None
         variable = replace(formal, name=formal.name + inner.suffix)
         self.out.declare(inner, variable)
         inner.symbols[formal.name] = variable.name
-        return "ld", f"param.{formal.type}", (actual, Address(Symbol(variable.name)))
+        return Symbol(variable.name)
 
     def alias(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Symbol) -> None:
         variable = self.out.result.variables.get(actual.name)
@@ -262,13 +257,6 @@ class Inliner:
             self.out.result.variables[actual.name] = replace(variable, align=formal.align)
         inner.symbols[formal.name] = actual.name
 
-    def load_argument(self, at: Instruction, target: Register, type_: str, actual: Operand) -> None:
-        """Move or load an argument into a register."""
-        if isinstance(actual, Symbol):
-            self.out.make(at, "ld", f"param.{type_}", target, Address(actual))
-        else:
-            self.out.make(at, "mov", type_, target, actual)
-
     # -- functions that the module does not define ------------------------------------------------
     def external(self, frame: Frame, call: CallSite, name: str) -> None:
         known = EXTERNAL.get(name)
@@ -279,15 +267,12 @@ class Inliner:
         values: list[Operand] = []
         for type_, actual in zip(known.arguments, call.arguments, strict=False):
             value = self.out.register(type_)
-            self.load_argument(call.line, value, type_, actual)
+            self.out.load_argument(call.line, type_, value, actual)
             values.append(value)
         result = self.out.register("u32") if call.results else Register("_")
         self.out.make(call.line, known.opcode, "", result, *values)
         for actual in call.results[:1]:
-            if isinstance(actual, Symbol):
-                self.out.make(call.line, "st", "param.b32", Address(actual), result)
-            else:
-                self.out.make(call.line, "mov", "b32", actual, result)
+            self.out.store_result(call.line, "b32", actual, result)
 
     # -- calls through pointers -----------------------------------------------------------------
     def call_by_pointer(self, frame: Frame, call: CallSite) -> None:
@@ -316,10 +301,10 @@ class Inliner:
             names = frame.function.tables[call.choices]
         elif call.choices in self.module.variables:
             names = [link[1] for link in self.module.variables[call.choices].links]
-        found = []
+        found, running = [], {each.function.name for each in frame.outward()}
         for name in dict.fromkeys(names):
             function = self.module.functions.get(name)
-            if function is None or function.declared_only or function.entry or name in frame.chain:
+            if function is None or function.declared_only or function.entry or name in running:
                 continue
             if self.fits(function.parameters, call.arguments) and self.fits(function.returns, call.results):
                 found.append(name)

@@ -73,7 +73,7 @@ class Stack:
         if self.top is None:
             self.top = out.register("u64")
             out.declare(out.frames[0], PtxVariable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES))
-        if not any(outer.activation for outer in _enclosing_frames(frame.parent)):
+        if frame.parent is None or not any(outer.activation for outer in frame.parent.outward()):
             out.make(at, "mov", "u64", self.top, Symbol(_STACK))
         places, size = {}, 0
         for variable in frame.function.variables.values():
@@ -136,12 +136,8 @@ class Stack:
 
     def _grow(self, at: Instruction, size: int) -> None:
         """Emit a reservation of stack memory, which faults if the stack is full."""
-        out, full, end, room = (
-            self.out,
-            self.out.register("pred"),
-            self.out.register("u64"),
-            self.out.fresh("room"),
-        )
+        out = self.out
+        full, end, room = out.register("pred"), out.register("u64"), out.fresh("room")
         assert self.top is not None
         out.make(at, "add", "u64", self.top, self.top, Immediate(size))
         out.make(at, "mov", "u64", end, Symbol(_STACK, STACK_BYTES))
@@ -155,7 +151,7 @@ class Stack:
         out = self.out
         held: dict[Operand, str] = {}
         pieces: dict[str, PtxVariable] = {}
-        for each in _enclosing_frames(frame):
+        for each in frame.outward():
             live = sorted(self._live(each))
             for name in (name for name in live if name in each.function.registers):
                 held[Register(out.register_name(each, name))] = each.function.registers[name]
@@ -231,10 +227,7 @@ class Stack:
         whole = [(0, formal.type)] if not isinstance(source, Symbol) or formal.space == "reg" else None
         for offset, type_ in whole or _pieces(formal.size):
             value = self.out.register(_register_type(type_))
-            if isinstance(source, Symbol):
-                self.out.make(at, "ld", f"param.{type_}", value, Address(source, offset))
-            else:
-                self.out.make(at, "mov", type_, value, source)
+            self.out.load_argument(at, type_, value, source, offset)
             found.append((offset, type_, value))
         return found
 
@@ -242,16 +235,8 @@ class Stack:
         self, at: Instruction, target: Operand, pieces: list[tuple[int, str, Operand]]
     ) -> None:
         for offset, type_, value in pieces:
-            if isinstance(target, Symbol):
-                self.out.make(at, "st", f"param.{type_}", Address(target, offset), value)
-            elif target != Register("_"):
-                self.out.make(at, "mov", type_, target, value)
-
-
-def _enclosing_frames(frame: Frame | None) -> Iterator[Frame]:
-    while frame is not None:
-        yield frame
-        frame = frame.parent
+            if target != Register("_"):
+                self.out.store_result(at, type_, target, value, offset)
 
 
 def live_after(function: PtxFunction) -> list[frozenset[str]]:
