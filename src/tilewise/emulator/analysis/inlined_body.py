@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tilewise.emulator.ptx.spelling import CARRY
+from tilewise.emulator.ptx.modifiers import CARRY
 from tilewise.emulator.ptx.syntax import (
     Address,
     Immediate,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.loop_progress import count_progress, look_before
+from tilewise.emulator.lowering.loops import count_progress, look_before
 from tilewise.emulator.lowering.suspend import guard_lanes
 from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.lowering.values import check_operand, read, write

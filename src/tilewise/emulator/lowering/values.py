@@ -8,9 +8,15 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.special import special
 from tilewise.emulator.lowering.tables import unsupported
-from tilewise.emulator.ptx.agreement import literal_disagreement, register_disagreement
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Symbol
-from tilewise.emulator.ptx.types import bits_of, is_signed, literal_bits, llvm_scalar
+from tilewise.emulator.ptx.types import (
+    bits_of,
+    is_signed,
+    literal_bits,
+    literal_disagreement,
+    llvm_scalar,
+    register_disagreement,
+)
 
 __all__ = ["address_of", "check_operand", "expand", "read", "read_bits", "write"]
 
