@@ -110,18 +110,16 @@ def _put_locals(places: VariableLayout, function: PtxFunction) -> None:
 
 def _put_constants(places: VariableLayout, module: PtxModule, used: set[str]) -> None:
     """Place constant memory: alike in every kernel of the module, but for variables of functions' own."""
-    own: list[PtxVariable] = []
-    for variable in list(module.variables.values()):
-        if variable.space == "const" and (not _is_of_function(variable) or variable.name in used):
-            (own if _is_of_function(variable) else places.constants).append(variable)
-    places.constants += own
+
+    def is_of_function(variable: PtxVariable) -> bool:
+        """Whether a function's body declares it, so that it is known only once that has been read."""
+        return "::" in variable.name
+
+    constants = [variable for variable in list(module.variables.values()) if variable.space == "const"]
+    known = [item for item in constants if not is_of_function(item) or item.name in used]
+    places.constants = sorted(known, key=is_of_function)
     for variable in places.constants:
         places.put(variable, "const")
-
-
-def _is_of_function(variable: PtxVariable) -> bool:
-    """Whether a function's body declares it, so that it is known only once that has been read."""
-    return "::" in variable.name
 
 
 @dataclass(frozen=True, slots=True)
