@@ -7,6 +7,7 @@ from and pops. What the functions have in local memory lies on the stack as well
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from tilewise.emulator.analysis.inlined_body import Activation, CallSite, Frame, InlinedBody
@@ -63,16 +64,19 @@ class Stack:
 
     def __init__(self, out: InlinedBody) -> None:
         self.out = out
-        self.top: Register | None = None
         self.live: dict[str, list[frozenset[str]]] = {}  # by function
+
+    @functools.cached_property
+    def top(self) -> Register:
+        """The register that says where a thread's stack ends; where there is one, there is a stack."""
+        stack = PtxVariable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES)
+        self.out.declare(self.out.frames[0], stack)
+        return self.out.register("u64")
 
     # -- a body ---------------------------------------------------------------------------------
     def begin(self, frame: Frame, at: Instruction) -> None:
         """Emit the code before a body that is called from outside: reserve its local memory on the stack."""
         out = self.out
-        if self.top is None:
-            self.top = out.register("u64")
-            out.declare(out.frames[0], PtxVariable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES))
         if frame.parent is None or not any(outer.activation for outer in frame.parent.outward()):
             out.make(at, "mov", "u64", self.top, Symbol(_STACK))
         places, size = {}, 0
@@ -92,7 +96,7 @@ class Stack:
     def finish(self, frame: Frame, at: Instruction) -> None:
         """Emit the code behind the body: release its local memory and go back to the caller."""
         kept, out = frame.activation, self.out
-        assert kept is not None and self.top is not None
+        assert kept is not None
         if kept.local_bytes:
             out.make(at, "mov", "u64", self.top, kept.base)
         if kept.sites:
@@ -110,7 +114,7 @@ class Stack:
     def call_again(self, frame: Frame, call: CallSite, root: Frame) -> None:
         """Emit a recursive call, from ``frame``, of the function ``root`` that is running already."""
         out, at, kept = self.out, call.line, root.activation
-        assert kept is not None and self.top is not None
+        assert kept is not None
         given = [
             (formal, self._copy_to_registers(at, formal, actual))
             for formal, actual in zip(root.function.parameters, call.arguments, strict=True)
@@ -138,7 +142,6 @@ class Stack:
         """Emit a reservation of stack memory, which faults if the stack is full."""
         out = self.out
         full, end, room = out.register("pred"), out.register("u64"), out.fresh("room")
-        assert self.top is not None
         out.make(at, "add", "u64", self.top, self.top, Immediate(size))
         out.make(at, "mov", "u64", end, Symbol(_STACK, STACK_BYTES))
         out.make(at, "setp", "gt.u64", full, self.top, end)
@@ -185,7 +188,6 @@ class Stack:
 
     def _save(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
         out = self.out
-        assert self.top is not None
         for offset, what, type_ in slots:
             value, stored = what, _stored(type_)
             if isinstance(what, Address):
@@ -198,7 +200,6 @@ class Stack:
 
     def _restore(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
         out = self.out
-        assert self.top is not None
         for offset, what, type_ in slots:
             place, stored = Address(self.top, offset - size), _stored(type_)
             if isinstance(what, Address):
@@ -298,15 +299,13 @@ def _names_overwritten(function: PtxFunction, item: Instruction) -> frozenset[st
 
 def _names_read(function: PtxFunction, item: Instruction) -> frozenset[str]:
     registers = {register.name for register in reads(item) if register.name in function.registers}
-    if item.opcode == "call":
-        results = _results(item)
-        given = [operand for operand in item.operands if operand is not results]
-        return frozenset(registers - _names(function, results) if results else registers).union(
-            *(_names(function, operand) for operand in given)
-        )
     if item.opcode == "st":
         return frozenset(registers)
-    return frozenset(registers).union(*(_names(function, operand) for operand in item.operands))
+    results = _results(item)
+    if results:
+        registers -= _names(function, results)
+    given = (operand for operand in item.operands if operand is not results)
+    return frozenset(registers).union(*(_names(function, operand) for operand in given))
 
 
 def _names(function: PtxFunction, operand: Operand) -> frozenset[str]:

@@ -19,7 +19,7 @@ from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.lowering.context import Context, Watcher
-from tilewise.emulator.lowering.values import read
+from tilewise.emulator.lowering.values import read_bits
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, touches
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.operations.registry import operation_of
@@ -198,8 +198,7 @@ class Counting(Watcher):
         kind = kind_of(instruction)
         assert kind
         count, type_ = operands_of(kind)
-        given = instruction.operands[1 : 1 + count]
-        return [self.e.cast("bitcast", read(self.e, item, type_, True), f"i{type_[1:]}") for item in given]
+        return [read_bits(self.e, item, type_) for item in instruction.operands[1 : 1 + count]]
 
     def _count_division(self, instruction: Instruction, given: list[Value]) -> None:
         """Count the lanes that take the slow path."""
@@ -218,43 +217,31 @@ class Counting(Watcher):
         if access.space not in (Space.GENERIC, Space.GLOBAL, Space.SHARED, Space.OWN):
             return
         rows, kind = _rows(instruction, touch), _kind(touch)
-        if e.general:
+        space = _SPACES.get(access.space, "shared")
+        about = self._note(
+            instruction, number, touch.action, space=space, size=touch.size, rows=rows, kind=int(kind)
+        )
+        if e.general or access.lanes is None or access.space == Space.GENERIC:
             self._count_by_lane(number, touch, rows, kind)
-            return
-        about: dict[str, Any] = {
-            "line": instruction.line,
-            "name": instruction.name,
-            "action": touch.action,
-            "space": _SPACES.get(access.space, "shared"),
-            "size": touch.size,
-            "block": e.block.index,
-            "rows": rows,
-            "kind": int(kind),
-        }  # fmt: skip
-        self.about["points"][number] = about
-        known = access.lanes is not None and access.space != Space.GENERIC
-        if not known:
-            self._count_by_lane(number, touch, rows, kind)
-            return
-        self._count_by_class(instruction, number, touch, about)
+        else:
+            self._count_by_class(instruction, number, touch, about)
+
+    def _note(self, instruction: Instruction, number: int, action: str, **more: Any) -> dict[str, Any]:
+        """Note what the figures of an access are of. The fast build does for both."""
+        about = {"line": instruction.line, "name": instruction.name, "action": action}
+        about |= {"block": self.e.block.index, **more}
+        if not self.e.general:
+            self.about["points"][number] = about
+        return about
 
     def _count_async_copy(self, instruction: Instruction, number: int, source: Touch, target: Touch) -> None:
         """Count the writing half of an asynchronous copy, which depends on the reading half; the place behind
         it remembers that.
         """
         e = self.e
-        if not e.general:
-            self.about["points"][number] = {
-                "line": instruction.line,
-                "name": instruction.name,
-                "action": "fill",
-                "space": "shared",
-                "size": target.size,
-                "block": e.block.index,
-                "rows": 32,
-                "kind": int(Kind.EACH),
-                "fills": len(instruction.operands) > _PLAIN_COPY,
-            }
+        fills = len(instruction.operands) > _PLAIN_COPY
+        about = {"space": "shared", "size": target.size, "rows": 32, "kind": int(Kind.EACH), "fills": fills}
+        self._note(instruction, number, "fill", **about)
         if self.targets == "":
             self.targets = e.alloca("[32 x i64]", 64)
         buffer = e.list_addresses(source.addresses)
@@ -265,11 +252,8 @@ class Counting(Watcher):
 
     def _count_bulk_copy(self, instruction: Instruction, number: int, way: str) -> None:
         """Count a bulk copy in the figures of ``CopyFigure``."""
-        e = self.e
-        if not e.general:
-            about = {"line": instruction.line, "name": instruction.name, "action": "bulk", "way": way}
-            self.about["points"][number] = about
-        watch_copy(e, instruction, way, self._figures(number), NULL, 0)
+        self._note(instruction, number, "bulk", way=way)
+        watch_copy(self.e, instruction, way, self._figures(number), NULL, 0)
 
     def _figures(self, number: int) -> str:
         """Return the pointer to the figures of an access."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.emulator.analysis.variable_layout import align_up
 from tilewise.emulator.check_layout import (
     BARRIERS_OF_BLOCK,
     CELLS,
@@ -52,6 +53,12 @@ def _packed(unset: npt.NDArray[np.bool_], words: int) -> npt.NDArray[np.uint32]:
     shifted = bits.reshape(words, 4) << np.arange(4, dtype=np.uint32)
     packed: npt.NDArray[np.uint32] = np.bitwise_or.reduce(shifted, 1).astype(np.uint32)
     return packed
+
+
+def _states(item: Range, cells: PlainMemory) -> npt.NDArray[np.uint32]:
+    """Return the states of an array's words in its shadow memory."""
+    start = stride_of(item.size) * CELLS.STATE
+    return cells.bytes[start : start + -(-item.size // 4) * 4].view(np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +157,8 @@ class Checks(Memories):
         except MemoryError:
             return None
         if unset is not False:
-            words = -(-item.size // 4)
-            at = stride * CELLS.STATE
-            states = cells.bytes[at : at + 4 * words].view(np.uint32)
-            states[:] = NEW_STATE if unset is True else _packed(unset, words)
+            states = _states(item, cells)
+            states[:] = NEW_STATE if unset is True else _packed(unset, states.size)
         return cells
 
     def unset(self) -> dict[int, Unset]:
@@ -163,11 +168,8 @@ class Checks(Memories):
             if cells is None or self._unset.get(item.start, False) is False:
                 found[item.start] = False
                 continue
-            at = stride_of(item.size) * CELLS.STATE
-            states = cells.bytes[at : at + -(-item.size // 4) * 4].view(np.uint32)
-            missing = (
-                (states[:, None] >> np.arange(4, dtype=np.uint32) & 1).astype(bool).reshape(-1)[: item.size]
-            )
+            bits = _states(item, cells)[:, None] >> np.arange(4, dtype=np.uint32) & 1
+            missing = bits.astype(bool).reshape(-1)[: item.size]
             found[item.start] = missing if missing.any() else False
         return found
 
@@ -176,8 +178,7 @@ class Checks(Memories):
         for item, cells in zip(self._ranges, self._cells, strict=True):
             if cells is None or item.start != address:
                 continue
-            at = stride_of(item.size) * CELLS.STATE
-            states = cells.bytes[at : at + -(-item.size // 4) * 4].view(np.uint32)
+            states = _states(item, cells)
             words, bits = places // 4, np.uint32(1) << (places % 4).astype(np.uint32)
             fresh = states[words] & bits == 0
             np.bitwise_or.at(states, words[fresh], bits[fresh])
@@ -225,14 +226,11 @@ class Checks(Memories):
             (CLOCKS.REGISTERS, warps * self.registers),
             (CLOCKS.SHUFFLED, warps * self.shuffled),
         )
-        clocks, head = (
-            PlainMemory(sum(-(-size // 64) * 64 for _, size in sizes) + 64),
-            PlainMemory(CLOCKS.SIZE),
-        )
-        at = clocks.address
+        clocks = PlainMemory(sum(align_up(size, 64) for _, size in sizes) + 64)
+        head, at = PlainMemory(CLOCKS.SIZE), clocks.address
         for offset, size in sizes:
             head.set(offset, at)
-            at += -(-size // 64) * 64
+            at += align_up(size, 64)
         head.set(CLOCKS.SYNC_VAR_COUNT, SHARED_SYNC_VARS)
         room = stride_of(shared_bytes) * CELLS.COLUMNS
         self.state.set(CHECK.STRIDE, stride_of(shared_bytes))

@@ -159,11 +159,8 @@ class Resident:
             products = at + WARP.PRODUCTS
             item.groups, item.groups_line = get(products + PRODUCTS.AWAITED), get(products + PRODUCTS.LINE)
             if lanes := get(at + WARP.AWAITING):
-                item.mbarrier = (
-                    lanes,
-                    get(at + WARP.AWAITED_LINE),
-                    self._awaited(rank, get(at + WARP.AWAITED)),
-                )
+                lacks = self._awaited(rank, get(at + WARP.AWAITED))
+                item.mbarrier = lanes, get(at + WARP.AWAITED_LINE), lacks
             found.append(item)
         return found
 
@@ -406,6 +403,7 @@ class _LaunchRun:
                         raise DeviceError("the system has no thread left to run a kernel on") from None
                     break
                 begun += 1
+            # NOTE: what workers did is counted by them: Ctrl-C may come between any two steps here.
             while len(self.over) < begun:
                 if not self._await_worker_end():
                     self._check_timeout(started)
@@ -458,10 +456,6 @@ class _LaunchRun:
             self.error = self.error or error
         self.context.set(LAUNCH.STOP, 1, 4)
 
-    @property
-    def _unit(self) -> str:
-        return "block" if self.blocks == 1 else "cluster"
-
     def _deadlock(self, resident: Resident, asks: bool = False) -> TilewiseError:
         return deadlock(self.build, resident.index(), resident.waiting(self.build), asks, self.cluster)
 
@@ -479,11 +473,8 @@ class _LaunchRun:
         try:
             self._work(number)
         except MemoryError:
-            self._fail(
-                DeviceError(
-                    f"the host's memory does not hold another {self._unit} of kernel {readable(self.build.entry)}"
-                )
-            )
+            unit, kernel = "block" if self.blocks == 1 else "cluster", readable(self.build.entry)
+            self._fail(DeviceError(f"the host's memory does not hold another {unit} of kernel {kernel}"))
         except TilewiseError as error:
             self._fail(error)
         except BaseException as error:  # handed to the thread that waits, which raises it
