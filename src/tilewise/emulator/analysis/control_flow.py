@@ -160,6 +160,11 @@ def _cut_blocks(function: PtxFunction) -> list[_RawBlock]:
     raw: list[_RawBlock] = []
     extra: list[_RawBlock] = []
     last = len(pieces)
+
+    def put_behind(body: list[Instruction], terminator: Terminator) -> int:
+        extra.append((body, terminator))
+        return last + len(extra) - 1
+
     for i, piece in enumerate(pieces):
         following = i + 1 if i + 1 < last else EXIT
         final = piece[-1] if piece and _ends_block(piece[-1]) else None
@@ -174,21 +179,15 @@ def _cut_blocks(function: PtxFunction) -> list[_RawBlock]:
             result = Instruction(
                 final.line, "bar_result", final.parts, final.operands, None, False, final.source
             )
-            extra.append(([result], Terminator("go", [following])))
-            terminator.targets = [last + len(extra) - 1]
+            terminator.targets = [put_behind([result], Terminator("go", [following]))]
         if terminator.kind in ("wait", "meet") and terminator.targets == [EXIT]:
             # Lanes leave once it has let them through, not when they come to it.
-            extra.append(([], Terminator("go", [EXIT])))
-            terminator.targets = [last + len(extra) - 1]
+            terminator.targets = [put_behind([], Terminator("go", [EXIT]))]
         if final.guard is not None and terminator.kind in ("wait", "meet", "table"):
             # A guarded barrier or switch stands in a block of its own, branched around.
-            extra.append(([], terminator))
-            around = Terminator(
-                "branch", [last + len(extra) - 1, following], final.guard, final.negated, final
-            )
-            raw.append((body, around))
-        else:
-            raw.append((body, terminator))
+            targets = [put_behind([], terminator), following]
+            terminator = Terminator("branch", targets, final.guard, final.negated, final)
+        raw.append((body, terminator))
     return raw + extra
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from tilewise.emulator.analysis.inlined_body import CallSite, Frame, InlinedBody
 from tilewise.emulator.analysis.passing import pass_in_registers
@@ -33,6 +33,7 @@ from tilewise.emulator.ptx.syntax import (
     Register,
     Symbol,
     Vector,
+    items_of,
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.errors import UnknownNameError
@@ -55,7 +56,7 @@ class Inliner:
         self.module, self.entry = module, entry
         self.out = InlinedBody(module, entry)
         self.taken: list[str] | None = None
-        self.recursive: dict[str, bool] = {}  # of the functions that were called so far
+        self.is_recursive = cache(partial(is_recursive, module))
         self.stack = Stack(self.out)
 
     def run(self) -> PtxFunction:
@@ -149,19 +150,20 @@ class Inliner:
 
     def read_call(self, frame: Frame, item: Instruction) -> CallSite:
         rest = list(item.operands)
-        results = self.rename_operands(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
+
+        def take_list() -> tuple[Operand, ...]:
+            listed = rest.pop(0) if rest and isinstance(rest[0], Vector) else Vector(())
+            return tuple(self.operand(frame, operand) for operand in items_of(listed))
+
+        results = take_list()
         if not rest or not isinstance(rest[0], Symbol | Register):
             raise PtxError(item.line, "a call wants a function")
         target = rest.pop(0)
-        arguments = self.rename_operands(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
-        choices = rest[0].name if rest and isinstance(rest[0], Symbol) else ""
         if isinstance(target, Register):
-            target = Register(self.out.register_name(frame, target.name))
+            target = self.operand(frame, target)
+        arguments = take_list()
+        choices = rest[0].name if rest and isinstance(rest[0], Symbol) else ""
         return CallSite(item, target, arguments, results, choices)
-
-    def rename_operands(self, frame: Frame, operands: Operand) -> tuple[Operand, ...]:
-        assert isinstance(operands, Vector)
-        return tuple(self.operand(frame, operand) for operand in operands.items)
 
     def call_by_name(self, frame: Frame, call: CallSite, name: str) -> None:
         function = self.module.function(name)
@@ -200,13 +202,6 @@ class Inliner:
             self.stack.finish(inner, call.line)
         for copy_result in filter(None, after):
             copy_result()
-
-    def is_recursive(self, name: str) -> bool:
-        """Whether a function may lead to a call of itself."""
-        found = self.recursive.get(name)
-        if found is None:
-            found = self.recursive[name] = is_recursive(self.module, name)
-        return found
 
     def check_signature(self, call: CallSite, function: PtxFunction) -> None:
         given, wanted = len(call.arguments), len(function.parameters)

@@ -17,6 +17,7 @@ from tilewise.emulator.analysis.control_flow import Block
 from tilewise.emulator.analysis.program import Program, register_bytes
 from tilewise.emulator.analysis.shapes import Analysis
 from tilewise.emulator.operations.operands import reads, writes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction
 
 __all__ = ["Cut", "Piece", "cut"]
@@ -57,15 +58,14 @@ def cut(
     program: Program,
     analysis: Analysis,
     needed: Needed,
-    fits: Callable[[Instruction], bool],
     alike: Callable[[Block, Instruction], object],
 ) -> Cut:
-    """Cut every long block. ``fits`` says what may be in a piece; ``alike`` has one answer, and not None, for
-    instructions that may be in a row with one another. Nothing is cut where the frame would be too large."""
+    """Cut every long block. ``alike`` has one answer, and not None, for instructions that may be in a row with one
+    another. Nothing is cut where the frame would be too large."""
     result, types = Cut(), program.function.registers
     for block in program.flow.blocks:
         if len(block.instructions) >= _LONG:
-            result.pieces[block.index] = list(_pieces(block, fits, alike))
+            result.pieces[block.index] = list(_pieces(block, alike))
     spread: set[str] = set()
     for index, pieces in result.pieces.items():
         block = program.flow.blocks[index]
@@ -77,11 +77,7 @@ def cut(
     return result if result.bytes <= _MOST_FRAME_BYTES else Cut()
 
 
-def _pieces(
-    block: Block,
-    fits: Callable[[Instruction], bool],
-    alike: Callable[[Block, Instruction], object],
-) -> Iterator[Piece]:
+def _pieces(block: Block, alike: Callable[[Block, Instruction], object]) -> Iterator[Piece]:
     """Yield a block's pieces: each row whole, and between rows the instructions that may be in a piece."""
     start = 0
     for at, end, kind in _stretches([alike(block, item) for item in block.instructions]):
@@ -91,10 +87,16 @@ def _pieces(
             start = end
             continue
         for position in range(at, end):
-            if not fits(block.instructions[position]):
+            if not _fits(block.instructions[position]):
                 yield from _plain(start, position)
                 start = position + 1
     yield from _plain(start, len(block.instructions))
+
+
+def _fits(instruction: Instruction) -> bool:
+    """Whether an instruction may be in a piece: it neither suspends the warp nor counts turns of loops."""
+    operation = operation_of(instruction)
+    return operation.is_pure or operation.plain_access is not None
 
 
 def _stretches(kinds: list[object]) -> Iterator[tuple[int, int, object]]:

@@ -68,8 +68,7 @@ class Pieces:
         e = self.e
         if e.general or e.watched:
             return
-        live = functools.partial(live_at, e)
-        self.cut = cut(e.program, e.analysis, live, _fits, self._row_kind)
+        self.cut = cut(e.program, e.analysis, functools.partial(live_at, e), self._row_kind)
         if self.cut.pieces:
             e.registers = _Slots(lambda name: e.alloca(e.stored_type(name)))
             e.registers |= {name: f"%home.{i}" for i, name in enumerate(self.cut.homes)}
@@ -238,9 +237,3 @@ class Pieces:
         for name in sorted(self._shared_exit):
             keep(e, name, self._home(name), e.program.general)
         e.line(f"ret i32 {int(Answer.DEOPT)}")
-
-
-def _fits(instruction: Instruction) -> bool:
-    """Whether an instruction may be in a piece: it neither suspends the warp nor counts turns of loops."""
-    operation = operation_of(instruction)
-    return operation.is_pure or operation.plain_access is not None

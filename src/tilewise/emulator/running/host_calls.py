@@ -18,7 +18,6 @@ from tilewise.emulator.layout import (
     GENERIC_SHARED,
     LAUNCH,
     WARP,
-    WINDOW,
     HostCall,
 )
 from tilewise.emulator.running.fault_report import Range, locate_thread
@@ -70,13 +69,12 @@ class HostCallHandler:
         parameters: tuple[int, int],
     ) -> None:
         self.build, self.ranges, self.shared_bytes = build, ranges, shared_bytes
-        self.windows = {GENERIC_CONST: constants, GENERIC_PARAM: parameters}
+        self.windows = ((GENERIC_CONST, *constants), (GENERIC_PARAM, *parameters))
         self.lock = threading.Lock()
         self.printed: list[tuple[int, bytes]] = []  # block, text
         self.size = 0
-        self.assertions: dict[
-            tuple[tuple[int, int, int], int], str
-        ] = {}  # block, thread → text of its failed assertion
+        # Block, thread → text of its failed assertion.
+        self.assertions: dict[tuple[tuple[int, int, int], int], str] = {}
         self.error: TilewiseError | None = None
         self._function = _Prototype(self._handle)
         self.entry = ctypes.cast(self._function, ctypes.c_void_p).value or 0
@@ -154,17 +152,14 @@ class HostCallHandler:
     def _resolve(self, who: _Caller, address: int) -> tuple[int, int]:
         """A generic address as a pointer, and the bytes from there on."""
         local = self.build.local_bytes
-        windows = {
-            GENERIC_SHARED: (who.word(who.block, BLOCK.SHARED, 8), self.shared_bytes),
-            GENERIC_LOCAL: (who.word(who.warp, WARP.LOCAL, 8) + who.lane * local, local),
-            **self.windows,
-        }
-        for start, (base, size) in windows.items():
-            if 0 <= address - start < min(WINDOW, size):
+        for start, base, size in (
+            (GENERIC_SHARED, who.word(who.block, BLOCK.SHARED, 8), self.shared_bytes),
+            (GENERIC_LOCAL, who.word(who.warp, WARP.LOCAL, 8) + who.lane * local, local),
+            *self.windows,
+            *((item.start, item.start, item.size) for item in self.ranges),
+        ):
+            if 0 <= address - start < size:
                 return base + address - start, size - (address - start)
-        for item in self.ranges:
-            if item.start <= address < item.start + item.size:
-                return address, item.start + item.size - address
         raise _UnreadableAddress(f"the address {address:#x}, which cannot be read")
 
 
