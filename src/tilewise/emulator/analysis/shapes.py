@@ -172,15 +172,18 @@ class _Analyser:
 
     def join(self, name: str, new: Shape | None) -> bool:
         """Take into account that a register may have a shape; return whether that is news."""
-        old = self.shapes.get(name, new)
+        if name not in self.shapes:
+            self.shapes[name] = new
+            return True
+        old = self.shapes[name]
+        if old is VECTOR or old == new:
+            return False
         merged = VECTOR
         if old is not None and new is not None and old.lanes == new.lanes:
-            merged = Shape(
-                old.lanes, min(old.zeros, new.zeros), old.value if old.value == new.value else None
-            )
-        changed = name not in self.shapes or merged != old
+            value = old.value if old.value == new.value else None
+            merged = Shape(old.lanes, min(old.zeros, new.zeros), value)
         self.shapes[name] = merged
-        return changed
+        return merged != old
 
     def find_divergent(self) -> set[int]:
         found = set(self.divergent)
@@ -289,11 +292,11 @@ class _Analyser:
     def narrow_source(self, instruction: Instruction) -> bool:
         """Whether a register whose lanes differ is narrower than what the instruction reads."""
         type_ = instruction.parts[-1] if instruction.parts else ""
-        return type_ in TYPE_BYTES and any(
-            bits_of(self.types.get(operand.name, "b32")) < bits_of(type_)
-            for operand in instruction.operands[1:]
-            if isinstance(operand, Register) and (shape := self.operand(operand)) and not shape.uniform
-        )
+        if type_ not in TYPE_BYTES:
+            return False
+        registers = [operand for operand in instruction.operands[1:] if isinstance(operand, Register)]
+        narrow = [item for item in registers if bits_of(self.types.get(item.name, "b32")) < bits_of(type_)]
+        return not self.is_uniform(*narrow)
 
     def shape_of_exchange(self, instruction: Instruction, lanes: LaneRule) -> Shape | None:
         """Return the shape of what lanes get from one another: uniform, or a vector."""
