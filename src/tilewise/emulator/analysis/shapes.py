@@ -292,11 +292,12 @@ class _Analyser:
     def narrow_source(self, instruction: Instruction) -> bool:
         """Whether a register whose lanes differ is narrower than what the instruction reads."""
         type_ = instruction.parts[-1] if instruction.parts else ""
-        if type_ not in TYPE_BYTES:
-            return False
-        registers = [operand for operand in instruction.operands[1:] if isinstance(operand, Register)]
-        narrow = [item for item in registers if bits_of(self.types.get(item.name, "b32")) < bits_of(type_)]
-        return not self.is_uniform(*narrow)
+        return type_ in TYPE_BYTES and any(
+            isinstance(item, Register)
+            and bits_of(self.types.get(item.name, "b32")) < bits_of(type_)
+            and not self.is_uniform(item)
+            for item in instruction.operands[1:]
+        )
 
     def shape_of_exchange(self, instruction: Instruction, lanes: LaneRule) -> Shape | None:
         """Return the shape of what lanes get from one another: uniform, or a vector."""

@@ -30,7 +30,6 @@ from tilewise.emulator.ptx.library import LIBRARY_LINE
 
 __all__ = [
     "AccessCounts",
-    "AccessSample",
     "CopyCounts",
     "Counters",
     "Counts",
@@ -39,6 +38,7 @@ __all__ = [
     "WgmmaRuns",
 ]
 
+LaneAddresses = tuple[int | None, ...]  # None for a lane that did not run
 Figures = npt.NDArray[np.int64]  # one for each multiprocessor
 _LANES = 32
 
@@ -90,14 +90,6 @@ class InstructionRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class AccessSample:
-    """The addresses of one access, lane by lane; None for a lane that did not run."""
-
-    addresses: tuple[int | None, ...]
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class AccessCounts:
     """Counts of the memory accesses of one PTX instruction."""
 
@@ -120,7 +112,7 @@ class AccessCounts:
     sharing: Figures  # wavefronts of an atomic access in which lanes share words
     distinct: Figures  # addresses that are different, within each run
     turns: Figures  # of the L1 and shared memory, if it is a load
-    seen: AccessSample | None = None
+    seen: LaneAddresses | None = None  # as an example
     passes: Figures | None = None  # of a copy: wavefronts if it goes past the L1
     fills: bool = False  # whether a copy may read less than it writes
 
@@ -339,7 +331,7 @@ class Counts:
         counted = [self._word(about["at"] + 8 * i) for i in range(about["classes"])]
         return [(i * about["step"], runs, about["rows"] * runs) for i, runs in enumerate(counted)]
 
-    def _sample(self, number: int, about: dict[str, Any]) -> AccessSample | None:
+    def _sample(self, number: int, about: dict[str, Any]) -> LaneAddresses | None:
         """Return the lanes' addresses of one access, as an example; None if none was seen."""
         for memory in self.ways:
             ways = memory[number * WAYS * WAY.SIZE : (number + 1) * WAYS * WAY.SIZE].reshape(WAYS, WAY.SIZE)
@@ -347,13 +339,11 @@ class Counts:
                 base, mask = int(way[WAY.BASE :].view(np.int64)[0]), int(way[WAY.MASK :].view(np.uint32)[0])
                 if mask:
                     keys = way[: 8 * _LANES].view(np.int64)
-                    listed = [base + int(k) if mask >> i & 1 else None for i, k in enumerate(keys)]
-                    return AccessSample(tuple(listed), about["size"])
+                    return tuple(base + int(k) if mask >> i & 1 else None for i, k in enumerate(keys))
                 if base & WAY.KNOWN:
                     lowest = base & ~WAY.KNOWN
                     rows = about["rows"]
-                    lanes = [lowest + lane if i < rows else None for i, lane in enumerate(about["lanes"])]
-                    return AccessSample(tuple(lanes), about["size"])
+                    return tuple(lowest + lane if i < rows else None for i, lane in enumerate(about["lanes"]))
         return None
 
 
