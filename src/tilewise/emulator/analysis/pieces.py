@@ -79,8 +79,9 @@ def cut(
 
 def _pieces(block: Block, alike: Callable[[Block, Instruction], object]) -> Iterator[Piece]:
     """Yield a block's pieces: each row whole, and between rows the instructions that may be in a piece."""
-    start = 0
-    for at, end, kind in _stretches([alike(block, item) for item in block.instructions]):
+    start = end = 0
+    for kind, group in itertools.groupby([alike(block, item) for item in block.instructions]):
+        at, end = end, end + len(list(group))
         if kind is not None and end - at >= _ROW:
             yield from _plain(start, at)
             yield Piece(at, end, row=True)
@@ -97,15 +98,6 @@ def _fits(instruction: Instruction) -> bool:
     """Whether an instruction may be in a piece: it neither suspends the warp nor counts turns of loops."""
     operation = operation_of(instruction)
     return operation.is_pure or operation.plain_access is not None
-
-
-def _stretches(kinds: list[object]) -> Iterator[tuple[int, int, object]]:
-    """Yield start, end and kind of each run of equal kinds."""
-    start = 0
-    for kind, group in itertools.groupby(kinds):
-        end = start + sum(1 for _ in group)
-        yield start, end, kind
-        start = end
 
 
 def _plain(start: int, end: int) -> Iterator[Piece]:

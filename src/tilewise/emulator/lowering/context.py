@@ -112,15 +112,15 @@ class Context(Emitter):
 
     def launch_values(self) -> None:
         """Name what every function of a kernel needs of the launch and the block."""
-        self.line(f"%shared = load ptr, ptr {self.offset('%block', BLOCK.SHARED)}, align 8")
-        for name, place in (
-            ("shared_bytes", LAUNCH.SHARED_BYTES),
-            ("const_bytes", LAUNCH.CONST_BYTES),
-            ("param_bytes", LAUNCH.PARAM_BYTES),
+        for name, type_, owner, place in (
+            ("shared", "ptr", "%block", BLOCK.SHARED),
+            ("shared_bytes", "i64", "%ctx", LAUNCH.SHARED_BYTES),
+            ("const_bytes", "i64", "%ctx", LAUNCH.CONST_BYTES),
+            ("param_bytes", "i64", "%ctx", LAUNCH.PARAM_BYTES),
+            ("params", "ptr", "%ctx", LAUNCH.PARAMS),
+            ("constants", "ptr", "%ctx", LAUNCH.CONST),
         ):
-            self.line(f"%{name} = load i64, ptr {self.offset('%ctx', place)}, align 8")
-        for name, place in (("params", LAUNCH.PARAMS), ("constants", LAUNCH.CONST)):
-            self.line(f"%{name} = load ptr, ptr {self.offset('%ctx', place)}, align 8")
+            self.line(f"%{name} = load {type_}, ptr {self.offset(owner, place)}, align 8")
 
     def warp_index(self) -> None:
         self.line(f"%index = load i32, ptr {self.offset('%warp', WARP.INDEX)}, align 4")

@@ -10,6 +10,7 @@ yields or fails. Registers that are still needed are then in the warp's memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any
 
 from tilewise.emulator.analysis.control_flow import EXIT
@@ -21,7 +22,7 @@ from tilewise.emulator.lowering.blocks import lower_block
 from tilewise.emulator.lowering.context import Apart, Context
 from tilewise.emulator.lowering.piece_functions import Pieces
 from tilewise.emulator.lowering.suspend import can_diverge, masks_in_memory, number_deopts, waiting_blocks
-from tilewise.emulator.lowering.watch import watcher_for
+from tilewise.emulator.lowering.watch import MODES
 
 __all__ = ["Lowered", "lower"]
 
@@ -47,7 +48,8 @@ def lower(program: Program, general: bool, name: str, mode: str = "plain", sums:
     """Lower a kernel: its fast build, or the general one, with the watcher that a mode has."""
     e = Context(program, general, name, sums)
     number_deopts(e)
-    e.watcher, e.watched = watcher_for(mode, e), mode != "plain"
+    if mode in MODES:
+        e.watcher, e.watched = resolve_name(MODES[mode])(e), True
     e.apart = _find_apart(e)
     e.full = program.thread_count % 32 == 0 and not _lanes_leave(e)
     e.grouped = not general and e.full

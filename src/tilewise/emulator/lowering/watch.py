@@ -10,11 +10,10 @@ write there); what it means is in the build's ``notes``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pkgutil import resolve_name
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.context import Context, Watcher
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import MemoryAccess, access_of, every_address, take_address
 from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.operations.registry import operation_of
@@ -22,7 +21,7 @@ from tilewise.emulator.ptx.modifiers import elements_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, PtxError
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
-__all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "access_at", "named_space", "touches", "watcher_for"]
+__all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "access_at", "named_space", "touches"]
 
 MODES = {
     "counted": "tilewise.emulator.profiling.counting:Counting",
@@ -50,12 +49,6 @@ class Memories:
     def worker(self, number: int) -> int:
         """Return the address of a worker's own memory."""
         return 0
-
-
-def watcher_for(mode: str, e: Context) -> Watcher:
-    """The watcher of a build; one that does nothing for the plain build."""
-    made: Watcher = resolve_name(MODES[mode])(e) if mode in MODES else Watcher(e)
-    return made
 
 
 @dataclass(frozen=True, slots=True)

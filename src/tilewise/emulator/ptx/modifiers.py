@@ -102,11 +102,6 @@ _ORDER: dict[str, tuple[_Words, ...]] = {
 _TYPE = re.compile(r"(?:[busf]|bf|tf)\d+(?:x\d+)?|u?e\dm\d(?:x\d)?|s2f6x2|pred")
 
 
-def _is_type_word(word: str) -> bool:
-    """Whether a modifier names a type."""
-    return _TYPE.fullmatch(word) is not None
-
-
 def space_of(instruction: Instruction) -> str:
     """Return the space of memory that an instruction names first, or "generic"."""
     for part in instruction.parts:
@@ -133,7 +128,7 @@ def order_modifiers(line: int, opcode: str, parts: list[str]) -> tuple[str, ...]
         for index, words in enumerate(kinds):
             if word in words or (words is _SHAPES and _SHAPE.fullmatch(word)):
                 return index
-        return len(kinds) + 1 if _is_type_word(word) else len(kinds)
+        return len(kinds) + 1 if _TYPE.fullmatch(word) else len(kinds)
 
     return (*head, *sorted(rest, key=rank))
 

@@ -349,9 +349,9 @@ def deadlock(
     waiters: dict[str, list[str]] = {}  # what is waited for → who waits
 
     def note(item: Waiting, lanes: int, why: str, line: int = 0) -> None:
-        waiters.setdefault(why + _quote_line(build, line, "    "), []).append(
-            _name_lanes(item, lanes, blocks > 1)
-        )
+        who = f"warp {item.warp}" + (f" of block {item.block}" if blocks > 1 else "")
+        who = who if lanes == item.live else f"lanes {lanes:#010x} of {who}"
+        waiters.setdefault(why + _quote_line(build, line, "    "), []).append(who)
 
     for item in waiting:
         free = item.live & ~item.meeting
@@ -391,10 +391,3 @@ def deadlock(
     return Deadlock(
         f"deadlock in kernel {readable(build.entry)}, {where}: {title}{gone}\n" + "\n".join(shown)
     )
-
-
-def _name_lanes(item: Waiting, lanes: int, several: bool) -> str:
-    block = f" of block {item.block}" if several else ""
-    if lanes == item.live:
-        return f"warp {item.warp}{block}"
-    return f"lanes {lanes:#010x} of warp {item.warp}{block}"

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tilewise.emulator.build import Build
 from tilewise.emulator.layout import (
@@ -102,7 +102,9 @@ class HostCallHandler:
                         self._handle_lane(_Caller(block, warp, lane), HostCall(question), line, data)
             return 0
         except BaseException as error:  # nothing may pass into compiled code
-            self.error = self.error or _as_error(error)
+            if not isinstance(error, TilewiseError):
+                error = KernelFault(f"the host failed to answer the kernel: {type(error).__name__}: {error}")
+            self.error = self.error or error
             ctypes.c_uint32.from_address(launch + LAUNCH.STOP).value = 1
             return 1
 
@@ -184,9 +186,3 @@ class _PrintfArguments:
     def text(self) -> bytes:
         address = self.integer(8)
         return self.host._string(self.who, address) if address else b"(null)"
-
-
-def _as_error(error: BaseException) -> Any:
-    if isinstance(error, TilewiseError):
-        return error
-    return KernelFault(f"the host failed to answer the kernel: {type(error).__name__}: {error}")

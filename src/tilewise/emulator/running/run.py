@@ -498,7 +498,9 @@ class _LaunchRun:
             at = draw.randrange(len(awake)) if seeded and not by_number else -1
             outcome = self.work(self.context.address, own.address, awake[at].memory.address)
             if outcome == Outcome.FINISHED:
-                self._reuse_resident(awake.pop(at))
+                resident = awake.pop(at)
+                if not resident.checked:
+                    _RESIDENT_POOL.give(self.build, self.shared_bytes, resident)
                 finished, self.moved = True, time.monotonic()
             elif outcome == Outcome.STUCK:
                 waiting.append(awake.pop(at))
@@ -518,11 +520,6 @@ class _LaunchRun:
                 if not finished:
                     self._widen_or_wait(waiting, watch)
                 awake, waiting, finished = waiting, [], False
-
-    def _reuse_resident(self, resident: Resident) -> None:
-        """Give the memory of a finished cluster to the pool."""
-        if not resident.checked:
-            _RESIDENT_POOL.give(self.build, self.shared_bytes, resident)
 
     def _most_residents(self, resident: Resident) -> int:
         """Return how many such clusters one worker may have resident; of a cooperative launch all."""
