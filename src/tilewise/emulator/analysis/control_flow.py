@@ -6,8 +6,9 @@ block that has lanes waiting brings lanes back together at the nearest common po
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import (
@@ -43,9 +44,8 @@ class Terminator:
     instruction: Instruction | None = None
 
 
-_RawBlock = tuple[
-    list[Instruction], Terminator
-]  # before blocks have their numbers: targets are places in a list
+# A block before blocks have their numbers: its targets are places in a list.
+_RawBlock = tuple[list[Instruction], Terminator]
 
 
 @dataclass(slots=True)
@@ -66,23 +66,22 @@ class Block:
         return self.terminator.kind == "wait" and instruction is not None and _gathers(instruction)
 
 
-@dataclass(slots=True)
+@dataclass
 class Flow:
     blocks: list[Block]
     loop_end: dict[int, int]  # target of a retreating edge → the last block before which its lanes gather
     loops: list[set[int]]  # the blocks of each loop
     reducible: bool
-    _after: dict[int, int | None] = field(default_factory=dict)
 
     def divergent_region(self, branch: int) -> set[int]:
         """Return the blocks that some lanes may reach without the others after ``branch`` diverges.
 
         Lanes that leave the kernel are gone: they do not keep the others apart. At a gate they meet.
         """
-        starts = [t for t in dict.fromkeys(self.blocks[branch].terminator.targets) if t != EXIT]
+        starts = _targets(self.blocks[branch].terminator)
         if len(starts) < 2:
             return set()
-        meeting = self._reconvergence(branch)
+        meeting = self._meetings.get(branch)
         return self.reachable([start for start in starts if start != meeting], meeting)
 
     def reachable(self, start: Iterable[int], end: int | None = None) -> set[int]:
@@ -94,11 +93,9 @@ class Flow:
 
         return _walk(start, following, set())
 
-    def _reconvergence(self, branch: int) -> int | None:
-        """Return the nearest block that all lanes pass after ``branch``, those that exit aside; None: there is none."""
-        if not self._after:
-            self._after.update(_post_dominators(self.blocks))
-        return self._after.get(branch)
+    @functools.cached_property
+    def _meetings(self) -> dict[int, int | None]:
+        return _post_dominators(self.blocks)
 
 
 def build_flow(function: PtxFunction) -> Flow:

@@ -169,7 +169,7 @@ class Inliner(InlinedBody):
         if function is not None and function.entry:
             raise PtxError(call.line.line, f"{name} is a kernel: it cannot be called")
         if function is None or function.declared_only:
-            self.external(frame, call, name)
+            self.external(call, name)
             return
         around = {each.function.name: each for each in frame.outward()}
         if name in around:
@@ -252,7 +252,7 @@ class Inliner(InlinedBody):
         inner.symbols[formal.name] = actual.name
 
     # -- functions that the module does not define ------------------------------------------------
-    def external(self, frame: Frame, call: CallSite, name: str) -> None:
+    def external(self, call: CallSite, name: str) -> None:
         known = EXTERNAL.get(name)
         if known is None:
             raise PtxError(call.line.line, f"the function {name} is called but not defined in this PTX")

@@ -67,9 +67,8 @@ class Program:
         self.slots: dict[str, int] = {}  # offset of each register that is kept, from the start of the warp
         self.products: Products | None = None  # room for products in flight, if the kernel has any
         self.stride = self._place_registers()  # bytes of a warp
-        self.resident = (
-            self._find_residents()
-        )  # registers that live in the warp's memory, not in the CPU's registers
+        # Registers that live in the warp's memory, not in the CPU's registers.
+        self.resident = self._find_residents()
         if self.products:
             self.resident |= {*self.products.sums, *self.products.others}
 

@@ -77,7 +77,7 @@ class Stack:
     def begin(self, frame: Frame, at: Instruction) -> None:
         """Emit the code before a body that is called from outside: reserve its local memory on the stack."""
         out = self.out
-        if frame.parent is None or not any(outer.activation for outer in frame.parent.outward()):
+        if not any(each.activation for each in frame.outward()):
             out.make(at, "mov", "u64", self.top, Symbol(_STACK))
         places, size = {}, 0
         for variable in frame.function.variables.values():

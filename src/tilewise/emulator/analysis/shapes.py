@@ -358,7 +358,7 @@ class _Analyser:
             case "and":
                 return mask_shape(sources[:2])
             case "or" | "xor":
-                return join_bits(sources[:2], bits_of(parts[-1]))
+                return join_bits(sources[:2])
             case "converted":
                 return self.shape_of_conversion(instruction, sources[0])
             case "selected":

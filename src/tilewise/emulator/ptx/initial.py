@@ -23,6 +23,7 @@ from tilewise.emulator.ptx.types import TYPE_BYTES, literal_bits
 __all__ = ["check_links", "initial_bytes"]
 
 _MOST_DIMENSIONS = 16
+_TOO_DEEP = "an initialiser with more braces than its variable has dimensions: a number expected"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LINE_BREAK = re.compile(r"\n")
 _BRACE = re.compile(r"[{}]")
@@ -128,9 +129,7 @@ class _Elements:
             self.text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n") or " ", self.text)
         self.breaks = [found.start() for found in _LINE_BREAK.finditer(self.text)]
         if not dimensions:
-            raise self._error(
-                "an initialiser with more braces than its variable has dimensions: a number expected"
-            )
+            raise self._error(_TOO_DEEP)
         return self._read(dimensions, 0)
 
     def put(self, at: int, element: bytes | _Address) -> None:
@@ -167,8 +166,7 @@ class _Elements:
             if brace[0] == "}":
                 return at
             if len(dimensions) == 1:
-                what = "an initialiser with more braces than its variable has dimensions: a number expected"
-                raise self._error(f"{what}, not '{{'", brace.start())
+                raise self._error(f"{_TOO_DEEP}, not '{{'", brace.start())
             at = start + -(-(at - start) // max(row, 1)) * row
             if self._read(dimensions[1:], at) > at + row:
                 raise self._error("an initialiser longer than its variable")

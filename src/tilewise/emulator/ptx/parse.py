@@ -318,9 +318,7 @@ class Parser(TokenReader):
         while self.now.kind == "int" or (self.now.text == "," and numbers):
             if not self.accept(","):
                 numbers.append(self.integer())
-        if part in (".maxntid", ".reqntid"):
-            function.max_threads = prod(numbers)
-        elif part == ".reqnctapercluster":
+        if part == ".reqnctapercluster":
             x, y, z = [*numbers, 1, 1, 1][:3]
             function.cluster = (x, y, z)
         elif part == ".explicitcluster":
