@@ -185,12 +185,8 @@ class Counting(Watcher):
         return self.e.wide(self.e.count_bits(lanes))
 
     def _count_guard(self, instruction: Instruction) -> None:
-        e = self.e
-        lanes = e.mask()
-        number = self.layout.guards[id(instruction)]
-        at = self.layout.guarded + 16 * number
-        some = e.differs(lanes, 0)
-        self._add(at, e.wide(some))
+        lanes, at = self.e.mask(), self.layout.guarded + 16 * self.layout.guards[id(instruction)]
+        self._add(at, self.e.wide(self.e.differs(lanes, 0)))
         self._add(at + 8, self._threads(lanes))
 
     def _read_operands(self, instruction: Instruction) -> list[Value]:

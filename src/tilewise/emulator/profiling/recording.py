@@ -117,7 +117,7 @@ class RecordingWatcher(Watcher):
     def after(self, instruction: Instruction, seen: Any) -> None:
         operation = operation_of(instruction)
         if operation.copy_kind(instruction):
-            self._emit_bulk_events(instruction)
+            self._call("tw_record_bulk", instruction, None, self.e.columns())
         elif operation.multiplies_matrices and seen is None:
             self._emit_event(instruction, EventKind.PRODUCT)
         elif operation.multiplies_matrices:
@@ -161,12 +161,6 @@ class RecordingWatcher(Watcher):
         given = enumerate(instruction.operands[1:3])
         return [(i, read(self.e, item, "b64", True)) for i, item in given if not isinstance(item, Vector)]
 
-    def _emit_bulk_events(self, instruction: Instruction) -> None:
-        e = self.e
-        log, number, warp = self._event_source()
-        place = e.const("i64", self._places[id(instruction)])
-        e.call("tw_record_bulk", "void", log, place, number, warp, e.mask(), e.columns())
-
     def _emit_event(
         self,
         instruction: Instruction,
@@ -176,12 +170,18 @@ class RecordingWatcher(Watcher):
         addresses: Value | None = None,
         mask: Value | None = None,
     ) -> None:
+        given = NULL if addresses is None else self.e.list_addresses(addresses)
+        about = self.e.const("i64", int(what) | space << 8 | size << 32)
+        self._call("tw_record", instruction, mask, about, given)
+
+    def _call(self, routine: str, instruction: Instruction, mask: Value | None, *more: Value | str) -> None:
+        """Call a routine that logs events of some lanes, or of all that run the instruction."""
         e = self.e
-        given = NULL if addresses is None else e.list_addresses(addresses)
-        log, number, warp = self._event_source()
+        log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
+        warp = e.wide(e.load("i32", e.offset("%warp", WARP.INDEX), 4))
+        number = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8)
         place = e.const("i64", self._places[id(instruction)])
-        about = e.const("i64", int(what) | space << 8 | size << 32)
-        e.call("tw_record", "void", log, place, number, warp, mask or e.mask(), about, given)
+        e.call(routine, "void", log, place, number, warp, mask or e.mask(), *more)
 
     def _reading_lanes(self, instruction: Instruction) -> Value | None:
         """Return the lanes of an asynchronous copy that read, not just fill with zeros; None: all."""
@@ -190,13 +190,6 @@ class RecordingWatcher(Watcher):
             return None
         read = bytes_to_read(e, operands[3], int(operands[2].value))
         return e.op("and", e.mask(), e.bits(e.differs(read, 0)))
-
-    def _event_source(self) -> tuple[Value, Value, Value]:
-        """Return the worker's log, the block's number and the warp's index."""
-        e = self.e
-        log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
-        warp = e.wide(e.load("i32", e.offset("%warp", WARP.INDEX), 4))
-        return log, e.load("i64", e.offset("%block", BLOCK.NUMBER), 8), warp
 
 
 _EVENT_PARAMETERS = {"log": "ptr", "place": "i64", "block": "i64", "warp": "i64", "mask": "i32"}
