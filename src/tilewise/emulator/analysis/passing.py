@@ -133,6 +133,7 @@ def _make_moves(
     access: _Access,
     registers: dict[tuple[str, int], Register],
 ) -> list[Instruction]:
+    """Return the moves between registers that replace an access."""
     name, offset, width, items = access
     found = []
     for i, value in enumerate(items):
@@ -154,12 +155,9 @@ def _choose_move(
     own = TYPE_BYTES[register] if register else kept
     if own == kept == width:
         return "mov", (type_ if type_ in _MOVED else f"b{8 * width}",)
-    sign = "s" if is_signed(type_) else "u"
     if out:
-        return "cvt", (f"u{8 * own}", f"u{8 * kept}") if own == width else (
-            f"{sign}{8 * own}",
-            f"{sign}{8 * width}",
-        )
+        sign = "s" if is_signed(type_) and own != width else "u"
+        return "cvt", (f"{sign}{8 * own}", f"{sign}{8 * (kept if own == width else width)}")
     if register is None:
         return "mov", (f"u{8 * kept}",)  # a byte written as a number: what is above it is never looked at
     return ("mov", (f"b{8 * own}",)) if own == kept else ("cvt", (f"u{8 * kept}", f"u{8 * own}"))

@@ -144,7 +144,7 @@ class WgmmaRuns:
 class SlowPath:
     """The warps of a division or root in which some lane took the slow path.
 
-    Classes of lanes are numbered as in ``slow_paths.CLASSES``; a set of them is a number with those bits.
+    Classes of lanes are numbered as in ``slow_path_counts.CLASSES``; a set of them is a number with those bits.
     """
 
     line: int

@@ -48,11 +48,10 @@ Unset = bool | npt.NDArray[np.bool_]  # whether an array is uninitialised; or wh
 
 
 def _packed(unset: npt.NDArray[np.bool_], words: int) -> npt.NDArray[np.uint32]:
-    bits = np.zeros(4 * words, np.uint32)
-    bits[: unset.size] = unset
-    shifted = bits.reshape(words, 4) << np.arange(4, dtype=np.uint32)
-    packed: npt.NDArray[np.uint32] = np.bitwise_or.reduce(shifted, 1).astype(np.uint32)
-    return packed
+    """Return the low four bits of words, one for each byte."""
+    bits = np.zeros((words, 4), np.bool_)
+    bits.reshape(-1)[: unset.size] = unset
+    return np.packbits(bits, axis=1, bitorder="little").reshape(-1).astype(np.uint32)
 
 
 def _states(item: Range, cells: PlainMemory) -> npt.NDArray[np.uint32]:
