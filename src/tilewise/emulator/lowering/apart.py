@@ -173,7 +173,7 @@ def end_chain(e: Context) -> None:
         e.place(halt)
         _suspend_blocked(e, waiting, saved)
         e.place(over)
-    poll(e, "")
+    poll(e)
     others = e.label("others")
     e.branch(every_nth(e, e.loops.rounds, ROUNDS), others, first)
     e.place(others)

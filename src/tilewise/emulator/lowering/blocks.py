@@ -32,7 +32,7 @@ def lower_block(e: Context, block: Block, pieces: Pieces) -> None:
         if position < behind:
             continue
         if position - polled >= _STRETCH:
-            poll(e, "")
+            poll(e)
             polled = position
         if position in begins:
             pieces.lower(block, begins[position])

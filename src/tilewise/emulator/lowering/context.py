@@ -86,6 +86,7 @@ class Context(Emitter):
         self.guard: Value | None = None  # lanes for which the current instruction is guarded
         self.rooms: tuple[str, str] | None = None  # of ``buffers``
         self.columns_room = ""
+        self.operand_copies: list[str] = []  # allocas for copies of operands, which all instructions share
         self.careful_functions: dict[tuple[object, ...], str] = {}  # kind of access → name
         self.hints = 0  # memory instructions so far
         self.live = self.current = ""  # allocas: lanes that have not left, lanes that run where apart
