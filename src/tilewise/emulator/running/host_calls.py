@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from tilewise.emulator.build import Build
@@ -154,12 +155,13 @@ class HostCallHandler:
     def _resolve(self, who: _Caller, address: int) -> tuple[int, int]:
         """A generic address as a pointer, and the bytes from there on."""
         local = self.build.local_bytes
-        for start, base, size in (
+        windows = (
             (GENERIC_SHARED, who.word(who.block, BLOCK.SHARED, 8), self.shared_bytes),
             (GENERIC_LOCAL, who.word(who.warp, WARP.LOCAL, 8) + who.lane * local, local),
             *self.windows,
-            *((item.start, item.start, item.size) for item in self.ranges),
-        ):
+        )
+        arrays = ((item.start, item.start, item.size) for item in self.ranges)
+        for start, base, size in chain(windows, arrays):
             if 0 <= address - start < size:
                 return base + address - start, size - (address - start)
         raise _UnreadableAddress(f"the address {address:#x}, which cannot be read")
