@@ -11,7 +11,7 @@ from tilewise.emulator.analysis.groups import find_groups
 from tilewise.emulator.analysis.inline import inline_calls
 from tilewise.emulator.analysis.liveness import Liveness
 from tilewise.emulator.analysis.schedule import schedule
-from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, analyse, thread_lanes
+from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, thread_lanes
 from tilewise.emulator.analysis.variable_layout import align_up, lay_out
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.operations.operands import reads, wgmma_registers, writes
@@ -80,7 +80,7 @@ class Program:
     def _analyse(self, speculate: bool) -> Analysis:
         shapes = {name: shape for name, (_, shape) in self.threads.items()}
         local = {name for name, place in self.places.items() if place.space == "local"}
-        return analyse(self.flow, self.function.registers, shapes, local, speculate)
+        return Analysis(self.flow, self.function.registers, shapes, local, speculate)
 
     def _find_residents(self) -> set[str]:
         """Find the registers to keep in memory throughout.

@@ -9,7 +9,6 @@ analysis cannot prove is a vector, which is always right.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilewise.emulator.analysis.control_flow import EXIT, Flow
 from tilewise.emulator.analysis.shape import (
@@ -45,7 +44,7 @@ from tilewise.emulator.ptx.syntax import (
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
-__all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "analyse", "thread_lanes"]
+__all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "thread_lanes"]
 
 _MEMORY_UNIFORM = {"param", "const", "global", "shared"}
 _ODD_PARTS = {"cc", "sat", "hi", "relu"}  # with which an operation is not what its name says
@@ -56,37 +55,14 @@ _POLLING = {"volatile", "relaxed", "acquire"}  # modifiers of accesses that look
 _TRACKED = {"sum", "difference", "product", "product and sum", "shifted left", "and", "or"}
 
 
-@dataclass(slots=True)
 class Analysis:
-    """The result: shapes by register, blocks that lanes may run apart, instructions to guard."""
-
-    shapes: dict[str, Shape | None]
-    divergent: set[int]
-    gates: set[int]  # barriers that all lanes must come to, and that some may come to without the others
-    guarded: set[int]  # ids of instructions whose lanes must not wrap around
-    local: set[str]  # registers that live within one block
-    spins: set[int]  # blocks at whose back edge other warps must be let run
-    polled: set[int]  # ids of loads that a loop waits on: each must look anew
-    results: dict[int, Shape | None]  # by id of instruction: what it computes, whatever holds it then
-
-
-def analyse(
-    flow: Flow,
-    types: Mapping[str, str],
-    threads: Mapping[str, Shape | None],
-    local_symbols: set[str],
-    speculate: bool,
-) -> Analysis:
-    """Find the shape of every register.
+    """The shape of every register of a kernel, and what follows from the shapes.
 
     With ``speculate`` a widened index is taken not to wrap around within its warp; such instructions are
     ``guarded``. It is also taken that lanes held up at a barrier that others of their warp do not come to
     will be let go without the help of those. A warp for which that is not so goes on in the build without.
     """
-    return _Analyser(flow, types, threads, local_symbols, speculate).run()
 
-
-class _Analyser:
     def __init__(
         self,
         flow: Flow,
@@ -97,41 +73,34 @@ class _Analyser:
     ) -> None:
         self.flow, self.types, self.threads = flow, types, threads
         self.local_symbols, self.speculate = local_symbols, speculate
-        self.shapes: dict[str, Shape | None] = {}
-        self.divergent: set[int] = set()
-        self.gates: set[int] = set()
-        self.guarded: set[int] = set()
-        self.local = _block_locals(flow)
-        self.results: dict[int, Shape | None] = {}
-        self.polled: set[int] = set()
-        self.spinning = [loop for loop in flow.loops if self.spins(loop)]
+        self.shapes: dict[str, Shape | None] = {}  # by register
+        self.results: dict[
+            int, Shape | None
+        ] = {}  # by id of instruction: what it computes, whatever holds it then
+        self.divergent: set[int] = set()  # blocks that lanes may run apart
+        self.gates: set[int] = (
+            set()
+        )  # barriers that all lanes must come to, and that some may come to without the others
+        self.guarded: set[int] = set()  # ids of instructions whose lanes must not wrap around
+        self.local = _block_locals(flow)  # registers that live within one block
+        self.polled: set[int] = set()  # ids of loads that a loop waits on: each must look anew
+        self.spinning = [loop for loop in flow.loops if self.may_wait(loop)]
+        self.spins = set[int]().union(*self.spinning)  # blocks at whose back edge other warps must be let run
+        for target, end in () if flow.reducible else flow.loop_end.items():
+            self.spins |= set(range(target, end + 1))
         self.settled: set[int] = set()  # ids of instructions whose result is a vector, and stays one
         self.parted: set[int] = set()  # blocks whose branch is known to send lanes apart
+        while self.find_more():
+            pass
 
-    def run(self) -> Analysis:
-        while True:
-            while self.propagate():
-                pass
-            found = self.find_divergent()
-            self.gates |= {index for index in found if self.flow.blocks[index].gate}
-            found -= self.gates
-            if found == self.divergent:
-                break
-            self.divergent = found
-        spins = {block for loop in self.spinning for block in loop}
-        for target, end in self.flow.loop_end.items():
-            if not self.flow.reducible:
-                spins |= set(range(target, end + 1))
-        return Analysis(
-            self.shapes,
-            self.divergent,
-            self.gates,
-            self.guarded,
-            self.local,
-            spins,
-            self.polled,
-            self.results,
-        )
+    def find_more(self) -> bool:
+        """Find shapes for the blocks that are divergent so far; return whether that makes more blocks divergent."""
+        while self.propagate():
+            pass
+        before, found = self.divergent, self.find_divergent()
+        self.gates |= {index for index in found if self.flow.blocks[index].gate}
+        self.divergent = found - self.gates
+        return self.divergent != before
 
     def propagate(self) -> bool:
         changed = False
@@ -209,7 +178,7 @@ class _Analyser:
             found |= self.flow.reachable(held)
         return found
 
-    def spins(self, loop: set[int]) -> bool:
+    def may_wait(self, loop: set[int]) -> bool:
         """Whether a loop may wait for another thread: it polls, sleeps, or runs atomics."""
         inside = [item for block in sorted(loop) for item in self.flow.blocks[block].instructions]
         polled = self.find_polled_loads(loop, inside)
