@@ -53,9 +53,7 @@ def lower(program: Program, general: bool, name: str, mode: str = "plain", sums:
     e.apart = _find_apart(e)
     e.full = program.thread_count % 32 == 0 and not _lanes_leave(e)
     e.grouped = not general and e.full
-    pieces = Pieces(e)
-    pieces.cut_blocks()
-    function = _write_function(e, pieces)
+    function = _write_function(e, Pieces(e))
     text = "\n".join([*e.globals, function, *e.declared.values(), _ATTRIBUTES])
     return Lowered(name, text, e.hints, e.watcher.notes, e.watched)
 

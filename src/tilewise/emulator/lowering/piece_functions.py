@@ -52,20 +52,16 @@ class _Slots(dict[str, str]):
 
 
 class Pieces:
-    """Lowers the pieces that were cut out of long blocks."""
+    """Lowers the pieces that are cut out of long blocks, where a build may have them.
+
+    NOTE: not in the general build, which may be entered at every check, nor where a watcher writes code.
+    """
 
     def __init__(self, e: Context) -> None:
         self.e, self.cut = e, Cut()
         self._written: set[str] = set()  # by the piece that is being written
         self._shared_exit: set[str] = set()  # registers that it keeps at one place for all its checks
         self._forms: dict[object, OperandTypes | None] = {}
-
-    def cut_blocks(self) -> None:
-        """Cut the long blocks into pieces, where this build may have them.
-
-        NOTE: not in the general build, which may be entered at every check, nor where a watcher writes code.
-        """
-        e = self.e
         if e.general or e.watched:
             return
         self.cut = cut(e.program, e.analysis, functools.partial(live_at, e), self._row_kind)
