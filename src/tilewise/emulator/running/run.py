@@ -111,7 +111,8 @@ class Resident:
         flights: int,
         checks: Checks | None = None,
     ) -> None:
-        self.blocks, self.flights = blocks, flights
+        self.blocks = blocks
+        self.key: tuple[Any, ...] = ()  # of the pool that it belongs to
         self.queue = PlainMemory(queue_bytes(flights))
         self.queue.set(QUEUE.CAPACITY, flights)
         self.size = blocks * (build.warps * (build.stride + 32 * build.local_bytes) + shared_bytes)
@@ -233,28 +234,24 @@ class _ResidentPool:
         self._bytes = 0
 
     def take(self, build: Build, shared_bytes: int, blocks: int, flights: int) -> Resident:
+        # NOTE: the symbol alone is a digest cut short; memory of another size must never be found.
+        key = build.symbol, build.warps, build.stride, build.local_bytes, shared_bytes, blocks, flights
         with self._lock:
-            found = self._spares.get(self._key(build, shared_bytes, blocks, flights))
-            if found:
-                resident = found.pop()
-                self._bytes -= resident.size
-                return resident
-        return Resident(build, shared_bytes, blocks, flights)
+            if found := self._spares.get(key):
+                self._bytes -= found[-1].size
+                return found.pop()
+        resident = Resident(build, shared_bytes, blocks, flights)
+        resident.key = key
+        return resident
 
-    def give(self, build: Build, shared_bytes: int, resident: Resident) -> None:
-        key = self._key(build, shared_bytes, resident.blocks, resident.flights)
+    def give(self, resident: Resident) -> None:
         with self._lock:
-            self._spares.setdefault(key, []).append(resident)
-            self._spares.move_to_end(key)
+            self._spares.setdefault(resident.key, []).append(resident)
+            self._spares.move_to_end(resident.key)
             self._bytes += resident.size
             while self._bytes > _SPARE_BYTES:
                 _, dropped = self._spares.popitem(last=False)
                 self._bytes -= sum(item.size for item in dropped)
-
-    @staticmethod
-    def _key(build: Build, *figures: int) -> tuple[Any, ...]:
-        # NOTE: the symbol alone is a digest cut short; memory of another size must never be found.
-        return build.symbol, build.warps, build.stride, build.local_bytes, *figures
 
 
 _RESIDENT_POOL = _ResidentPool()
@@ -500,7 +497,7 @@ class _LaunchRun:
             if outcome == Outcome.FINISHED:
                 resident = awake.pop(at)
                 if not resident.checked:
-                    _RESIDENT_POOL.give(self.build, self.shared_bytes, resident)
+                    _RESIDENT_POOL.give(resident)
                 finished, self.moved = True, time.monotonic()
             elif outcome == Outcome.STUCK:
                 waiting.append(awake.pop(at))
