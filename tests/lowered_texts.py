@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tests.emulator.instructions.test_modifiers import FORMS, KERNEL
 from tests.triton.compiler import golden
-from tilewise.emulator.analysis.program import make_program
+from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.ptx.parse import parse
 
@@ -23,7 +23,7 @@ BUILDS = (("plain", False), ("plain", True), ("counted", False), ("checked", Fal
 
 def llvm_text(ptx: str, entry: str, threads: int = 128, mode: str = "plain", general: bool = False) -> str:
     """Return the LLVM text of one build of a kernel."""
-    return lower(make_program(parse(ptx), entry, (threads, 1, 1)), general, "k", mode).text
+    return lower(Program(parse(ptx), entry, (threads, 1, 1)), general, "k", mode).text
 
 
 def kernels() -> Iterator[tuple[str, str, str, int]]:

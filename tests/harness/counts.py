@@ -13,7 +13,7 @@ from tilewise.devices.emulated import open_emulator
 from tilewise.emulator.profiling.counted import Counters, Counts
 from tilewise.launch import Launch, dim3
 
-__all__ = ["Array", "banks", "copy_waves", "counted", "groups", "pieces"]
+__all__ = ["Array", "banks", "copy_passes", "copy_waves", "counted", "groups", "pieces"]
 
 Array = npt.NDArray[Any]
 
@@ -85,6 +85,22 @@ def copy_waves(targets: Array, sources: Array, active: Array, width: int) -> int
             longest = max(longest, crowds[0] + crowds[1] - 1)
         total += longest
     return total
+
+
+def copy_passes(targets: Sequence[int | None], sources: Sequence[int | None]) -> int:
+    """Return the wavefronts of an asynchronous copy past the L1.
+
+    Sectors go from one line to another together if they keep their distance, or all go backwards.
+    """
+    groups: dict[tuple[int, int], tuple[set[tuple[int, int]], set[tuple[int, int]]]] = {}
+    for target, source in zip(targets, sources, strict=True):
+        if target is None or source is None:
+            continue
+        forward, backward = groups.setdefault((source // 128, target // 128), (set(), set()))
+        one, other, within = source // 32, target // 32, (source - target) % 32
+        forward.add(((one - other) % 4, within))
+        backward.add(((one + other) % 4, within))
+    return sum(min(len(forward), len(backward)) for forward, backward in groups.values())
 
 
 def pieces(addresses: Array, active: Array, width: int, unit: int) -> int:

@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Protocol
 
 from tilewise.emulator import native
-from tilewise.emulator.analysis.program import Program, make_program
+from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import Lowered, lower
 from tilewise.emulator.lowering.special import WORKSPACE_HALVES
 from tilewise.emulator.operations.registry import operation_of
@@ -100,7 +100,7 @@ def build_kernel(
     parts = store.get("emulated", key) if store else None
     build = _read(parts, ptx, target) if parts else None
     if build is None:
-        program = make_program(parse(ptx), entry, block)
+        program = Program(parse(ptx), entry, block)
         lowered = lower(program, False, f"k{key[:16]}", mode, sums)
         build = _describe(program, lowered, target)
         build.mode, build.sums = mode, sums
@@ -127,7 +127,7 @@ def build_general(build: Build, store: Store | None) -> None:
     key = _key(build.ptx, build.entry, build.block, build.target, build.mode, build.sums)
     parts = store.get("emulated-general", key) if store else None
     if parts is None or "object" not in parts:
-        program = make_program(parse(build.ptx), build.entry, build.block)
+        program = Program(parse(build.ptx), build.entry, build.block)
         lowered = lower(program, True, f"{build.symbol}g", build.mode, build.sums)
         parts = {"object": native.assemble(lowered.text, build.target, _effort(program, lowered))}
         if store:

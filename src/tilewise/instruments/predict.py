@@ -184,7 +184,7 @@ def _alignment(place: AccessCounts) -> int:
     if place.seen is None:
         return place.size
     found = 16
-    for address in place.seen.addresses:
+    for address in place.seen:
         while address is not None and found > place.size and address % found:
             found //= 2
     return found

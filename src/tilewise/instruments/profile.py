@@ -187,7 +187,7 @@ class Profile(Mapping[str, float]):
             return []
         return [
             LaneRow(lane, address, address // LINE_BYTES, address // SECTOR_BYTES)
-            for lane, address in enumerate(seen.addresses)
+            for lane, address in enumerate(seen)
             if address is not None
         ]
 

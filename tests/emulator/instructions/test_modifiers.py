@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.harness.many import refused
-from tilewise.emulator.analysis.program import make_program
+from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.ptx.parse import parse
 
@@ -90,7 +90,7 @@ FORMS = forms()
 def code(line: str) -> str:
     """What an instruction is lowered to; what is refused is a sentence in brackets."""
     try:
-        return lower(make_program(parse(KERNEL.format(line=line)), "k", (128, 1, 1)), False, "f").text
+        return lower(Program(parse(KERNEL.format(line=line)), "k", (128, 1, 1)), False, "f").text
     except tw.TilewiseError as error:
         return f"[{error}]"
 

@@ -13,7 +13,7 @@ import pytest
 
 import tilewise as tw
 from tests.harness.many import refused
-from tilewise.emulator.analysis.program import make_program
+from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.ptx.parse import parse
 
@@ -57,7 +57,7 @@ def text(line: str) -> str:
 
 def is_taken(line: str) -> bool:
     try:
-        lower(make_program(parse(text(line)), "k", (128, 1, 1)), False, "f")
+        lower(Program(parse(text(line)), "k", (128, 1, 1)), False, "f")
     except tw.TilewiseError:
         return False
     return True

@@ -10,15 +10,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewise as tw
 from tests.hardware.job import code_digest
+from tests.harness.counts import copy_passes, copy_waves
 from tilewise.emulator.profiling.accesses import (
     Kind,
     atomic_sectors,
-    copy_passes,
-    copy_wavefronts,
     ideal,
     phases,
     sectors,
@@ -115,7 +115,8 @@ def test_copies_between_any_places() -> None:
     wrong = 0
     for kernel, name, size, shared, source, measured, _ in COPIES:
         targets = [None if offset < 0 else offset for offset in shared]
-        through, past = copy_wavefronts(targets, source, size), copy_passes(targets, source)
+        places, origins = np.array(shared), np.array(source)
+        through, past = copy_waves(places, origins, places >= 0, size), copy_passes(targets, source)
         counted = {"a": through, "g": past}[kernel[1]]
         if kernel.startswith("cg") and kernel.endswith("z"):
             counted = through + past  # zeros first

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tests.harness.counts import Array, banks, copy_waves, counted, groups, pieces
-from tilewise.emulator.profiling.accesses import copy_passes, ideal, least_sectors
+from tests.harness.counts import Array, banks, copy_passes, copy_waves, counted, groups, pieces
+from tilewise.emulator.profiling.accesses import ideal, least_sectors
 from tilewise.emulator.profiling.counted import AccessCounts
 
 HEAD = """.version 8.0

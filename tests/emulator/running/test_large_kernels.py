@@ -15,7 +15,7 @@ import pytest
 import tilewise as tw
 from tilewise.emulator import build_kernel, host_cpu
 from tilewise.emulator.analysis import pieces
-from tilewise.emulator.analysis.program import make_program
+from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.ptx.parse import parse
@@ -54,7 +54,7 @@ def loads(count: int) -> str:
 
 
 def lowered(ptx: str) -> str:
-    return lower(make_program(parse(ptx), "k", (32, 1, 1)), False, "k").text
+    return lower(Program(parse(ptx), "k", (32, 1, 1)), False, "k").text
 
 
 def calls_to_lower(ptx: str) -> int:
@@ -81,7 +81,7 @@ def test_our_own_work_grows_with_the_length(kernel: Any) -> None:
 
 
 def test_live_registers_are_those_of_a_walk_over_the_whole_block() -> None:
-    program = make_program(parse(loads(50)), "k", (32, 1, 1))
+    program = Program(parse(loads(50)), "k", (32, 1, 1))
     for block in program.flow.blocks:
         live = program.liveness.at_end(block)
         assert block.terminator.kind == "go"  # which reads nothing
@@ -210,7 +210,7 @@ def test_a_warp_may_leave_in_the_middle_of_a_piece(start: int, monkeypatch: pyte
     given = np.arange(160, dtype=np.float32) ** 2
     for name, value in {"_LONG": 8, "_MOST": 30, "_FEWEST": 2}.items():
         monkeypatch.setattr(pieces, name, value)
-    program = make_program(parse(ptx), "k", (32, 1, 1))
+    program = Program(parse(ptx), "k", (32, 1, 1))
     assert program.fast.guarded
     assert ".piece." in lowered(ptx)
     out = results(ptx, 32, given)[:32].view(np.float32)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tests.thorough import examples
 from tilewise.emulator import Range, Runner, build_kernel, host_cpu
-from tilewise.emulator.analysis.program import make_program
+from tilewise.emulator.analysis.program import Program as AnalysedProgram
 from tilewise.emulator.analysis.shape import Lanes
 from tilewise.emulator.ptx.parse import parse
 from tilewise.launch import Launch
@@ -306,7 +306,7 @@ def test_index_arithmetic(block: tuple[int, int, int], drawn: list[Step]) -> Non
 # -- what the analysis says, without running it --------------------------------------------------------
 def assert_shapes_hold(made: Program) -> None:
     """Every value that a shape speaks of is as it says, whatever warp it is in."""
-    program = make_program(parse(made.text()), "k", made.block)
+    program = AnalysedProgram(parse(made.text()), "k", made.block)
     analyses = [program.general] if program.fast.guarded else [program.general, program.fast]
     x, y, z = made.block
     thread = np.arange(made.threads) % (x * y * z)
@@ -399,7 +399,7 @@ def test_what_is_known_of_a_step(text: str) -> None:
 .reg .pred %p, %q; .reg .b32 %c, %d, %n, %m, %o, %s; .reg .b64 %l; ld.param.u32 %n, [given]; shl.b32 %m, %n, 5;
 add.u32 %c, %laneid, 96; and.b32 %o, %laneid, 1; mad.lo.u32 %s, %o, 32, %m; setp.eq.u32 %q, %n, 7; {text} ret; }}"""
     register = next(name for name in ("%d", "%p", "%l") if f" {name}," in text.split(";")[0])
-    shape = make_program(parse(program), "k", (256, 1, 1)).general.shapes[register]
+    shape = AnalysedProgram(parse(program), "k", (256, 1, 1)).general.shapes[register]
     assert (None if shape is None else (shape.lanes, shape.zeros, shape.value)) == KNOWN[text]
 
 
@@ -411,7 +411,7 @@ def test_lanes_that_may_wrap_around_are_not_known_any_wider(sign: str, start: in
         program = f"""
 .version 9.0 .target sm_90 .address_size 64 .visible .entry k() {{
 .reg .b32 %d; .reg .b64 %l; add.u32 %d, %laneid, {start}; {step} ret; }}"""
-        made = make_program(parse(program), "k", (32, 1, 1))
+        made = AnalysedProgram(parse(program), "k", (32, 1, 1))
         assert (made.general.shapes["%l"] is not None) == known == (not made.fast.guarded)
 
 
@@ -420,7 +420,7 @@ def test_lanes_too_far_apart_are_not_made_wider_on_trust() -> None:
 .version 9.0 .target sm_90 .address_size 64 .visible .entry k() {
 .reg .b32 %a, %b, %c, %d; .reg .b64 %l; mul.lo.u32 %a, %laneid, 67108864; and.b32 %b, %laneid, 1;
 shl.b32 %c, %b, 30; sub.u32 %d, %c, %a; cvt.u64.u32 %l, %d; ret; }"""
-    made = make_program(parse(program), "k", (32, 1, 1))
+    made = AnalysedProgram(parse(program), "k", (32, 1, 1))
     lanes = made.fast.shapes["%d"]
     assert lanes is not None and 2**31 <= max(lanes.lanes) - min(lanes.lanes) < 2**32
     assert made.fast.shapes["%l"] is None and not made.fast.guarded

@@ -22,7 +22,7 @@ from tests.nothing.test_rungs_simt import fused, sums_in_order
 from tests.rungs import Placed, place_steps
 from tilewise.devices.arguments import pack
 from tilewise.emulator import Build, Range, Runner, build, native
-from tilewise.emulator.analysis.program import make_program
+from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.native import CpuTarget
 from tilewise.emulator.ptx.parse import parse
@@ -156,7 +156,7 @@ def for_arm(kernel: tw.Kernel, entry: str, block: tuple[int, int, int], system: 
     triple, cpu = ARM[system]
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    text = lower(make_program(parse(kernel.ptx), entry, block), False, "kernel").text
+    text = lower(Program(parse(kernel.ptx), entry, block), False, "kernel").text
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=1, reloc="pic")
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = triple, str(machine.target_data)

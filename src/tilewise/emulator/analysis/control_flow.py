@@ -6,8 +6,9 @@ block that has lanes waiting brings lanes back together at the nearest common po
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import (
@@ -43,12 +44,15 @@ class Terminator:
     instruction: Instruction | None = None
 
 
+# A block before blocks have their numbers: its targets are places in a list.
+_RawBlock = tuple[list[Instruction], Terminator]
+
+
 @dataclass(slots=True)
 class Block:
     index: int
     instructions: list[Instruction]
     terminator: Terminator
-    predecessors: list[int] = field(default_factory=list)
 
     @property
     def leaves(self) -> bool:
@@ -62,50 +66,43 @@ class Block:
         return self.terminator.kind == "wait" and instruction is not None and _gathers(instruction)
 
 
-@dataclass(slots=True)
+@dataclass
 class Flow:
     blocks: list[Block]
     loop_end: dict[int, int]  # target of a retreating edge → the last block before which its lanes gather
     loops: list[set[int]]  # the blocks of each loop
     reducible: bool
-    _after: dict[int, int | None] = field(default_factory=dict)
 
     def divergent_region(self, branch: int) -> set[int]:
         """Return the blocks that some lanes may reach without the others after ``branch`` diverges.
 
         Lanes that leave the kernel are gone: they do not keep the others apart. At a gate they meet.
         """
-        starts = [t for t in dict.fromkeys(self.blocks[branch].terminator.targets) if t != EXIT]
+        starts = _targets(self.blocks[branch].terminator)
         if len(starts) < 2:
             return set()
-        meeting = self._reconvergence(branch)
+        meeting = self._meetings.get(branch)
         return self.reachable([start for start in starts if start != meeting], meeting)
 
     def reachable(self, start: Iterable[int], end: int | None = None) -> set[int]:
         """Return the blocks that lanes may reach from ``start`` without passing a gate or the block ``end``."""
-        seen: set[int] = set()
-        stack = list(start)
-        while stack:
-            block = stack.pop()
-            if block in seen:
-                continue
-            seen.add(block)
-            if not self.blocks[block].gate:
-                stack += [t for t in self.blocks[block].terminator.targets if t not in (EXIT, end)]
-        return seen
 
-    def _reconvergence(self, branch: int) -> int | None:
-        """Return the nearest block that all lanes pass after ``branch``, those that exit aside; None: there is none."""
-        if not self._after:
-            self._after.update(_post_dominators(self.blocks))
-        return self._after.get(branch)
+        def following(index: int) -> list[int]:
+            block = self.blocks[index]
+            return [] if block.gate else [t for t in block.terminator.targets if t not in (EXIT, end)]
+
+        return _walk(start, following, set())
+
+    @functools.cached_property
+    def _meetings(self) -> dict[int, int | None]:
+        return _post_dominators(self.blocks)
 
 
 def build_flow(function: PtxFunction) -> Flow:
     """Cut a function's body into basic blocks, order them and find their loops."""
-    raw, entry = _cut_blocks(function)
+    raw = _cut_blocks(function)
     _shortcut_exits(raw)
-    order, loops, reducible = _order_blocks(raw, entry)
+    order, loops, reducible = _order_blocks(raw)
     number = {old: new for new, old in enumerate(order)}
     number[EXIT] = EXIT
     blocks: list[Block] = []
@@ -113,14 +110,11 @@ def build_flow(function: PtxFunction) -> Flow:
         instructions, terminator = raw[old]
         terminator.targets = [number[t] for t in terminator.targets]
         blocks.append(Block(new, instructions, terminator))
-    for block in blocks:
-        for target in set(block.terminator.targets) - {EXIT}:
-            blocks[target].predecessors.append(block.index)
     renumbered = [{number[b] for b in loop} for loop in loops]
     return Flow(blocks, _loop_ends(blocks, renumbered), renumbered, reducible)
 
 
-def _shortcut_exits(raw: list[tuple[list[Instruction], Terminator]]) -> None:
+def _shortcut_exits(raw: list[_RawBlock]) -> None:
     """Turn branches to blocks that only exit into exits, where another target of the branch leads to a barrier.
 
     Lanes would gather there for the rest of the warp, and that would wait for them at a barrier.
@@ -130,23 +124,15 @@ def _shortcut_exits(raw: list[tuple[list[Instruction], Terminator]]) -> None:
     while before < len(empty):
         before = len(empty)
         empty.update(block for block, target in bare if target in empty)
-    predecessors: dict[int, list[int]] = {i: [] for i in range(len(raw))}
-    for i, (_, terminator) in enumerate(raw):
-        for target in set(terminator.targets) - {EXIT}:
-            predecessors[target].append(i)
-    waits: set[int] = set()
-    stack = [i for i, (_, terminator) in enumerate(raw) if terminator.kind in ("wait", "meet")]
-    while stack:
-        block = stack.pop()
-        if block not in waits:
-            waits.add(block)
-            stack += predecessors[block]
+    predecessors = _reverse({i: _targets(terminator) for i, (_, terminator) in enumerate(raw)})
+    barriers = [i for i, (_, terminator) in enumerate(raw) if terminator.kind in ("wait", "meet")]
+    waits = _walk(barriers, predecessors.__getitem__, set())
     for _, terminator in raw:
         if terminator.kind in ("branch", "table") and waits.intersection(terminator.targets):
             terminator.targets = [EXIT if target in empty else target for target in terminator.targets]
 
 
-def _cut_blocks(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Terminator]], int]:
+def _cut_blocks(function: PtxFunction) -> list[_RawBlock]:
     """Cut a body into blocks, in the order of the text, whose targets are positions in that order."""
     starts: dict[str, int] = {}
     pieces: list[list[Instruction]] = [[]]
@@ -168,9 +154,14 @@ def _cut_blocks(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Te
             pieces.append([])
     if len(pieces) > _MOST_BLOCKS:
         raise PtxError(function.line, f"more than {_MOST_BLOCKS:,} blocks")
-    raw: list[tuple[list[Instruction], Terminator]] = []
-    extra: list[tuple[list[Instruction], Terminator]] = []
+    raw: list[_RawBlock] = []
+    extra: list[_RawBlock] = []
     last = len(pieces)
+
+    def put_behind(body: list[Instruction], terminator: Terminator) -> int:
+        extra.append((body, terminator))
+        return last + len(extra) - 1
+
     for i, piece in enumerate(pieces):
         following = i + 1 if i + 1 < last else EXIT
         final = piece[-1] if piece and _ends_block(piece[-1]) else None
@@ -185,22 +176,16 @@ def _cut_blocks(function: PtxFunction) -> tuple[list[tuple[list[Instruction], Te
             result = Instruction(
                 final.line, "bar_result", final.parts, final.operands, None, False, final.source
             )
-            extra.append(([result], Terminator("go", [following])))
-            terminator.targets = [last + len(extra) - 1]
+            terminator.targets = [put_behind([result], Terminator("go", [following]))]
         if terminator.kind in ("wait", "meet") and terminator.targets == [EXIT]:
             # Lanes leave once it has let them through, not when they come to it.
-            extra.append(([], Terminator("go", [EXIT])))
-            terminator.targets = [last + len(extra) - 1]
+            terminator.targets = [put_behind([], Terminator("go", [EXIT]))]
         if final.guard is not None and terminator.kind in ("wait", "meet", "table"):
             # A guarded barrier or switch stands in a block of its own, branched around.
-            extra.append(([], terminator))
-            around = Terminator(
-                "branch", [last + len(extra) - 1, following], final.guard, final.negated, final
-            )
-            raw.append((body, around))
-        else:
-            raw.append((body, terminator))
-    return raw + extra, 0
+            targets = [put_behind([], terminator), following]
+            terminator = Terminator("branch", targets, final.guard, final.negated, final)
+        raw.append((body, terminator))
+    return raw + extra
 
 
 def _ends_block(item: Instruction) -> bool:
@@ -256,45 +241,30 @@ def _place(name: str, starts: dict[str, int], item: Instruction) -> int:
     return starts[name]
 
 
-def _order_blocks(
-    raw: list[tuple[list[Instruction], Terminator]], entry: int
-) -> tuple[list[int], list[set[int]], bool]:
+def _order_blocks(raw: list[_RawBlock]) -> tuple[list[int], list[set[int]], bool]:
     """Order blocks in reverse post-order, with the blocks of a loop together and before those behind it."""
-    first = _post_order(raw, entry)[::-1]
+    first = _reverse_post_order(0, lambda block: _targets(raw[block][1]))
     position = {block: i for i, block in enumerate(first)}
-    dominators = _dominators(raw, first, position)
-    predecessors: dict[int, list[int]] = {block: [] for block in first}
-    for block in first:
-        for target in raw[block][1].targets:
-            if target != EXIT:
-                predecessors[target].append(block)
+    successors = {block: _targets(raw[block][1]) for block in first}
+    predecessors = _reverse(successors)
+    dominators = _immediate_dominators(first, predecessors)
     loops: dict[int, set[int]] = {}
     reducible, total = True, 0
     for block in first:
-        for target in raw[block][1].targets:
-            if target == EXIT or position[target] > position[block]:
+        for target in successors[block]:
+            if position[target] > position[block]:
                 continue
-            if _dominates(target, block, dominators, position):
-                total += _grow_loop(loops.setdefault(target, {target}), block, predecessors)
-            else:
+            if not _dominates(target, block, dominators, position):
                 reducible = False
+                continue
+            body = loops.setdefault(target, {target})
+            before = len(body)
+            total += len(_walk([block], predecessors.__getitem__, body)) - before
         if total > _MOST_IN_LOOPS:
             raise PtxError(_line_of(raw[block]), "loops within loops beyond what the emulator takes")
     if reducible:
         first.sort(key=_nesting_keys(position, loops).__getitem__)
     return first, list(loops.values()), reducible
-
-
-def _grow_loop(body: set[int], latch: int, predecessors: dict[int, list[int]]) -> int:
-    """Add the blocks that lead to ``latch`` to a loop that has its header; return how many were added."""
-    before = len(body)
-    stack = [latch]
-    while stack:
-        block = stack.pop()
-        if block not in body:
-            body.add(block)
-            stack += predecessors[block]
-    return len(body) - before
 
 
 def _nesting_keys(position: dict[int, int], loops: dict[int, set[int]]) -> dict[int, tuple[int, ...]]:
@@ -306,49 +276,16 @@ def _nesting_keys(position: dict[int, int], loops: dict[int, set[int]]) -> dict[
     return {block: (*places, position[block]) for block, places in around.items()}
 
 
-def _line_of(piece: tuple[list[Instruction], Terminator]) -> int:
+def _line_of(piece: _RawBlock) -> int:
     instructions, terminator = piece
     instruction = terminator.instruction or (instructions[-1] if instructions else None)
     return instruction.line if instruction else 0
 
 
-def _post_order(raw: list[tuple[list[Instruction], Terminator]], entry: int) -> list[int]:
-    def successors(block: int) -> list[int]:
-        return [t for t in dict.fromkeys(raw[block][1].targets) if t != EXIT]
-
-    seen = {entry}
-    out: list[int] = []
-    stack = [(entry, iter(successors(entry)))]
-    while stack:
-        block, rest = stack[-1]
-        for target in rest:
-            if target not in seen:
-                seen.add(target)
-                stack.append((target, iter(successors(target))))
-                break
-        else:
-            out.append(block)
-            stack.pop()
-    return out
-
-
-def _dominators(
-    raw: list[tuple[list[Instruction], Terminator]], order: list[int], position: dict[int, int]
-) -> dict[int, int]:
-    edges: dict[int, list[int]] = {block: [] for block in order}
-    for block in order:
-        for target in raw[block][1].targets:
-            if target != EXIT:
-                edges[target].append(block)
-    return _immediate_dominators(order, position, edges)
-
-
-def _immediate_dominators(
-    order: list[int], position: dict[int, int], predecessors: dict[int, list[int]]
-) -> dict[int, int]:
+def _immediate_dominators(order: list[int], predecessors: dict[int, list[int]]) -> dict[int, int]:
     """Map each block to its immediate dominator, by Cooper, Harvey and Kennedy's iteration."""
-    entry = order[0]
-    found = {entry: entry}
+    position = {block: i for i, block in enumerate(order)}
+    found = {order[0]: order[0]}
     changed = True
     while changed:
         changed = False
@@ -383,58 +320,16 @@ def _post_dominators(blocks: list[Block]) -> dict[int, int | None]:
     Edges on which lanes leave are dropped wherever a block has another way to go on.
     """
     end = len(blocks)
-    successors = {}
-    for block in blocks:
-        stay = [t for t in dict.fromkeys(block.terminator.targets) if t != EXIT]
-        successors[block.index] = stay or [end]
-    successors = _reach_end(successors, end)
-    predecessors: dict[int, list[int]] = {i: [] for i in range(end + 1)}
-    for block_index, targets in successors.items():
-        for target in targets:
-            predecessors[target].append(block_index)
-    order: list[int] = []
-    seen = {end}
-    stack = [(end, iter(predecessors[end]))]
-    while stack:
-        node, rest = stack[-1]
-        for other in rest:
-            if other not in seen:
-                seen.add(other)
-                stack.append((other, iter(predecessors[other])))
-                break
-        else:
-            order.append(node)
-            stack.pop()
-    order.reverse()
-    position = {node: i for i, node in enumerate(order)}
-    forward = {node: [t for t in successors.get(node, []) if t in position] for node in order}
-    found = _immediate_dominators(order, position, forward)
-    return {node: (None if above == end else above) for node, above in found.items() if node != end}
-
-
-def _reach_end(successors: dict[int, list[int]], end: int) -> dict[int, list[int]]:
-    """Give each endless loop an edge to the end, so that every block has a post-dominator."""
-    predecessors: dict[int, list[int]] = {i: [] for i in range(end + 1)}
-    for block, targets in successors.items():
-        for target in targets:
-            predecessors[target].append(block)
-    reached: set[int] = set()
-
-    def mark(start: int) -> None:
-        stack = [start]
-        while stack:
-            node = stack.pop()
-            if node not in reached:
-                reached.add(node)
-                stack += predecessors[node]
-
-    mark(end)
-    for block in sorted(successors, reverse=True):
-        if block not in reached:
-            successors[block] = [*successors[block], end]
+    successors = {block.index: _targets(block.terminator) or [end] for block in blocks} | {end: []}
+    predecessors = _reverse(successors)
+    reached = _walk([end], predecessors.__getitem__, set())
+    for block in range(end - 1, -1, -1):
+        if block not in reached:  # an endless loop gets an edge to the end
+            successors[block].append(end)
             predecessors[end].append(block)
-            mark(block)
-    return successors
+            _walk([block], predecessors.__getitem__, reached)
+    found = _immediate_dominators(_reverse_post_order(end, predecessors.__getitem__), successors)
+    return {node: (None if above == end else above) for node, above in found.items() if node != end}
 
 
 def _loop_ends(blocks: list[Block], loops: list[set[int]]) -> dict[int, int]:
@@ -446,3 +341,45 @@ def _loop_ends(blocks: list[Block], loops: list[set[int]]) -> dict[int, int]:
             if target != EXIT and target <= block.index:
                 ends[target] = max(ends.get(target, 0), block.index, last.get(target, 0))
     return ends
+
+
+# -- walks of a graph, whose edges are the successors, or the predecessors, of each block -------------------------
+def _targets(terminator: Terminator) -> list[int]:
+    """List the blocks that a terminator leads to, each once."""
+    return [target for target in dict.fromkeys(terminator.targets) if target != EXIT]
+
+
+def _reverse(successors: dict[int, list[int]]) -> dict[int, list[int]]:
+    predecessors: dict[int, list[int]] = {block: [] for block in successors}
+    for block, targets in successors.items():
+        for target in targets:
+            predecessors[target].append(block)
+    return predecessors
+
+
+def _walk(starts: Iterable[int], following: Callable[[int], list[int]], seen: set[int]) -> set[int]:
+    """Add to ``seen`` the blocks that can be reached from ``starts`` without passing one that is in it."""
+    stack = list(starts)
+    while stack:
+        block = stack.pop()
+        if block not in seen:
+            seen.add(block)
+            stack += following(block)
+    return seen
+
+
+def _reverse_post_order(entry: int, following: Callable[[int], list[int]]) -> list[int]:
+    seen = {entry}
+    order: list[int] = []
+    stack = [(entry, iter(following(entry)))]
+    while stack:
+        block, rest = stack[-1]
+        for target in rest:
+            if target not in seen:
+                seen.add(target)
+                stack.append((target, iter(following(target))))
+                break
+        else:
+            order.append(block)
+            stack.pop()
+    return order[::-1]

@@ -53,24 +53,22 @@ def _in_block(block: Block, analysis: Analysis) -> list[Group]:
     done: list[Group] = []
     current: dict[str, list[Group]] = {}
     for instruction in block.instructions:
-        member = _member(instruction, analysis)
-        if member is not None:
-            base, low, high, size = member
-            for group in current.setdefault(base.name, []):
-                if _fits(group, low, size):
-                    _extend(group, low, high, size, instruction)
-                    break
+        alone = _group_of_one(instruction, analysis)
+        if alone is not None:
+            groups = current.setdefault(alone.base.name, [])
+            fitting = next((group for group in groups if _fit_together(group, alone)), None)
+            if fitting is not None:
+                _join(fitting, alone)
             else:
-                group = Group(base, low, high, size, low, [instruction])
-                current[base.name].append(group)
-                done.append(group)
+                groups.append(alone)
+                done.append(alone)
         for register in writes(instruction):
             current.pop(register.name, None)
     return done
 
 
-def _member(instruction: Instruction, analysis: Analysis) -> tuple[Register, int, int, int] | None:
-    """Return base, first byte, end and size of an access that may be in a group; None for any other instruction."""
+def _group_of_one(instruction: Instruction, analysis: Analysis) -> Group | None:
+    """Return an access that may be in a group with others; None for any other instruction."""
     access = operation_of(instruction).plain_access
     if access is None or instruction.guard is not None or len(instruction.operands) != 2:
         return None  # refused later, where it is lowered
@@ -91,16 +89,16 @@ def _member(instruction: Instruction, analysis: Analysis) -> tuple[Register, int
     low = place.offset + min(shape.lanes)
     if any((lane - min(shape.lanes)) % size for lane in shape.lanes):
         return None
-    return place.base, low, place.offset + max(shape.lanes) + size, size
+    return Group(place.base, low, place.offset + max(shape.lanes) + size, size, low, [instruction])
 
 
-def _fits(group: Group, low: int, size: int) -> bool:
-    """Whether an access is aligned exactly when the group's accesses are."""
-    return (low - group.anchor) % min(size, group.align) == 0
+def _fit_together(group: Group, other: Group) -> bool:
+    """Whether the accesses of two groups are aligned for the same values of u."""
+    return (other.low - group.anchor) % min(other.align, group.align) == 0
 
 
-def _extend(group: Group, low: int, high: int, size: int, instruction: Instruction) -> None:
-    if size > group.align:
-        group.align, group.anchor = size, low
-    group.low, group.high = min(group.low, low), max(group.high, high)
-    group.members.append(instruction)
+def _join(group: Group, other: Group) -> None:
+    if other.align > group.align:
+        group.align, group.anchor = other.align, other.anchor
+    group.low, group.high = min(group.low, other.low), max(group.high, other.high)
+    group.members += other.members

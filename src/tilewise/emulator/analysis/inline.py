@@ -9,8 +9,9 @@ between the functions whose address the module takes. What a function does that 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache, partial
 
 from tilewise.emulator.analysis.inlined_body import CallSite, Frame, InlinedBody
 from tilewise.emulator.analysis.passing import pass_in_registers
@@ -32,6 +33,7 @@ from tilewise.emulator.ptx.syntax import (
     Register,
     Symbol,
     Vector,
+    items_of,
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.errors import UnknownNameError
@@ -49,38 +51,43 @@ def inline_calls(module: PtxModule, entry: str) -> PtxFunction:
     return Inliner(module, function).run()
 
 
-class Inliner:
+class Inliner(InlinedBody):
     def __init__(self, module: PtxModule, entry: PtxFunction) -> None:
-        self.module, self.entry = module, entry
-        self.out = InlinedBody(module, entry)
+        super().__init__(module, entry)
         self.taken: list[str] | None = None
-        self.recursive: dict[str, bool] = {}  # of the functions that were called so far
-        self.stack = Stack(self.out)
+        self.is_recursive = cache(partial(is_recursive, module))
+        self.stack = Stack(self)
 
     def run(self) -> PtxFunction:
-        self.out.result.registers.update(self.entry.registers)
-        self.expand(Frame(self.entry, "", None, (self.entry.name,)))
-        pass_in_registers(self.out.result)
-        self.out.lay_out()
-        return self.out.result
+        self.result.registers.update(self.entry.registers)
+        self.expand(Frame(self.entry, "", None))
+        pass_in_registers(self.result)
+        self.lay_out()
+        return self.result
 
     # -- a body ---------------------------------------------------------------------------------
     def expand(self, frame: Frame) -> None:
-        self.out.frames.append(frame)
+        self.frames.append(frame)
         function, last = frame.function, len(frame.function.body) - 1
         for name, labels in function.tables.items():
-            self.out.result.tables[name + frame.suffix] = [label + frame.suffix for label in labels]
+            self.result.tables[name + frame.suffix] = [label + frame.suffix for label in labels]
         for position, item in enumerate(function.body):
             frame.position = position
             if isinstance(item, Label):
-                self.out.place(item.name + frame.suffix, item.line)
+                self.place(item.name + frame.suffix, item.line)
                 continue
-            guard = Register(self.out.register_name(frame, item.guard.name)) if item.guard else None
+            guard = Register(self.register_name(frame, item.guard.name)) if item.guard else None
             if item.opcode == "ret" and frame.end is not None:
                 if position != last or guard:
-                    self.out.branch(item, frame.end, guard, item.negated)
+                    self.branch(item, frame.end, guard, item.negated)
             elif item.opcode in ("bra", "brx"):
-                self.out.emit(replace(item, operands=self.jump_operands(frame, item), guard=guard))
+                operands = [
+                    Symbol(operand.name + frame.suffix)
+                    if isinstance(operand, Symbol)
+                    else self.operand(frame, operand)
+                    for operand in item.operands
+                ]
+                self.emit(replace(item, operands=tuple(operands), guard=guard))
             elif item.opcode == "call":
                 self.call(frame, item, guard)
             else:
@@ -102,35 +109,25 @@ class Inliner:
                 operands.append(Address(place[0], place[1] + offset))
                 parts = parts if "local" in parts else ("local", *parts)
             else:
-                value = self.out.register("u64")
-                self.out.make(item, "add", "u64", value, place[0], Immediate(place[1] + offset))
+                value = self.register("u64")
+                self.make(item, "add", "u64", value, place[0], Immediate(place[1] + offset))
                 operands.append(value)
-        self.out.emit(replace(item, operands=tuple(operands), parts=parts, guard=guard))
-
-    def jump_operands(self, frame: Frame, item: Instruction) -> tuple[Operand, ...]:
-        def renamed(operand: Operand) -> Operand:
-            return (
-                Symbol(operand.name + frame.suffix)
-                if isinstance(operand, Symbol)
-                else self.operand(frame, operand)
-            )
-
-        return tuple(renamed(operand) for operand in item.operands)
+        self.emit(replace(item, operands=tuple(operands), parts=parts, guard=guard))
 
     # -- names ----------------------------------------------------------------------------------
     def operand(self, frame: Frame, operand: Operand) -> Operand:
         match operand:
             case Register(name=name):
-                return Register(self.out.register_name(frame, name))
+                return Register(self.register_name(frame, name))
             case Symbol(name=name, offset=offset):
-                return self.out.symbol(frame, name, offset)
+                return self.symbol(frame, name, offset)
             case Address(base=Register(name=name), offset=offset):
-                return Address(Register(self.out.register_name(frame, name)), offset)
+                return Address(Register(self.register_name(frame, name)), offset)
             case Address(base=Symbol(name=name), offset=offset):
-                base = self.out.symbol(frame, name, 0)
+                base = self.symbol(frame, name, 0)
                 return Address(base, offset) if isinstance(base, Symbol) else operand
             case Not(item=item):
-                return Not(Register(self.out.register_name(frame, item.name)))
+                return Not(Register(self.register_name(frame, item.name)))
             case Vector(items=items):
                 return Vector(tuple(self.operand(frame, item) for item in items))
             case Pair(first=first, second=second):
@@ -139,58 +136,56 @@ class Inliner:
 
     # -- calls ----------------------------------------------------------------------------------
     def call(self, frame: Frame, item: Instruction, guard: Register | None) -> None:
-        around = self.out.fresh("around")
+        around = self.fresh("around")
         if guard is not None:
-            self.out.branch(item, around, guard, not item.negated)
+            self.branch(item, around, guard, not item.negated)
         call = self.read_call(frame, item)
         if isinstance(call.target, Symbol):
             self.call_by_name(frame, call, call.target.name)
         else:
             self.call_by_pointer(frame, call)
         if guard is not None:
-            self.out.place(around, item.line)
+            self.place(around, item.line)
 
     def read_call(self, frame: Frame, item: Instruction) -> CallSite:
         rest = list(item.operands)
-        results = self.rename_operands(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
+
+        def take_list() -> tuple[Operand, ...]:
+            listed = rest.pop(0) if rest and isinstance(rest[0], Vector) else Vector(())
+            return tuple(self.operand(frame, operand) for operand in items_of(listed))
+
+        results = take_list()
         if not rest or not isinstance(rest[0], Symbol | Register):
             raise PtxError(item.line, "a call wants a function")
         target = rest.pop(0)
-        arguments = self.rename_operands(frame, rest.pop(0)) if rest and isinstance(rest[0], Vector) else ()
-        choices = rest[0].name if rest and isinstance(rest[0], Symbol) else ""
         if isinstance(target, Register):
-            target = Register(self.out.register_name(frame, target.name))
+            target = self.operand(frame, target)
+        arguments = take_list()
+        choices = rest[0].name if rest and isinstance(rest[0], Symbol) else ""
         return CallSite(item, target, arguments, results, choices)
-
-    def rename_operands(self, frame: Frame, operands: Operand) -> tuple[Operand, ...]:
-        assert isinstance(operands, Vector)
-        return tuple(self.operand(frame, operand) for operand in operands.items)
 
     def call_by_name(self, frame: Frame, call: CallSite, name: str) -> None:
         function = self.module.function(name)
         if function is not None and function.entry:
             raise PtxError(call.line.line, f"{name} is a kernel: it cannot be called")
         if function is None or function.declared_only:
-            self.external(frame, call, name)
+            self.external(call, name)
             return
-        if name in frame.chain:
+        around = {each.function.name: each for each in frame.outward()}
+        if name in around:
             self.check_signature(call, function)
-            root: Frame | None = frame
-            while root is not None and root.function.name != name:
-                root = root.parent
-            assert root is not None
-            self.stack.call_again(frame, call, root)
+            self.stack.call_again(frame, call, around[name])
             return
-        if len(frame.chain) > _MOST_CALLS:
+        if len(around) > _MOST_CALLS:
             raise PtxError(call.line.line, f"more than {_MOST_CALLS} calls within one another")
         self.enter(frame, call, function)
 
     def enter(self, frame: Frame, call: CallSite, function: PtxFunction) -> None:
         """Put the called function's body in the place of the call."""
         self.check_signature(call, function)
-        self.out.serial += 1
-        suffix = f"~{self.out.serial}"
-        inner = Frame(function, suffix, f"end{suffix}", (*frame.chain, function.name), frame)
+        self.serial += 1
+        suffix = f"~{self.serial}"
+        inner = Frame(function, suffix, f"end{suffix}", frame)
         for formal, actual in zip(function.parameters, call.arguments, strict=True):
             self.pass_in(inner, call.line, formal, actual)
         after = [
@@ -201,18 +196,11 @@ class Inliner:
         if recursive:
             self.stack.begin(inner, call.line)
         self.expand(inner)
-        self.out.place(f"end{suffix}", call.line.line)
+        self.place(f"end{suffix}", call.line.line)
         if recursive:
             self.stack.finish(inner, call.line)
-        for opcode, parts, operands in filter(None, after):
-            self.out.make(call.line, opcode, parts, *operands)
-
-    def is_recursive(self, name: str) -> bool:
-        """Whether a function may lead to a call of itself."""
-        found = self.recursive.get(name)
-        if found is None:
-            found = self.recursive[name] = is_recursive(self.module, name)
-        return found
+        for copy_result in filter(None, after):
+            copy_result()
 
     def check_signature(self, call: CallSite, function: PtxFunction) -> None:
         given, wanted = len(call.arguments), len(function.parameters)
@@ -225,52 +213,46 @@ class Inliner:
 
     def pass_in(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand) -> None:
         if formal.space == "reg":
-            target = Register(self.out.register_name(inner, formal.name))
-            self.load_argument(at, target, formal.type, actual)
-        elif isinstance(actual, Symbol):
-            self.alias(inner, at, formal, actual)
-        else:
-            variable = replace(formal, name=formal.name + inner.suffix)
-            self.out.declare(inner, variable)
-            inner.symbols[formal.name] = variable.name
-            self.out.make(at, "st", f"param.{formal.type}", Address(Symbol(variable.name)), actual)
+            target = Register(self.register_name(inner, formal.name))
+            self.load_argument(at, formal.type, target, actual)
+        elif own := self.place_formal(inner, at, formal, actual):
+            self.store_result(at, formal.type, own, actual)
 
     def pass_out(
         self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand
-    ) -> tuple[str, str, tuple[Operand, ...]] | None:
-        """Declare a result's variable; return the instruction that copies the result behind the call, or None."""
+    ) -> Callable[[], None] | None:
+        """Declare a result's variable; return what emits the copy of the result behind the call, or None."""
         if formal.space == "reg":
-            source = Register(self.out.register_name(inner, formal.name))
-            if isinstance(actual, Symbol):
-                return "st", f"param.{formal.type}", (Address(actual), source)
-            return "mov", formal.type, (actual, source)
+            source = Register(self.register_name(inner, formal.name))
+            return partial(self.store_result, at, formal.type, actual, source)
+        own = self.place_formal(inner, at, formal, actual)
+        return partial(self.load_argument, at, formal.type, actual, own) if own else None
+
+    def place_formal(
+        self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand
+    ) -> Symbol | None:
+        """Place a parameter or result that is in memory: in the caller's variable, or in one of its own, which is
+        returned."""
         if isinstance(actual, Symbol):
             self.alias(inner, at, formal, actual)
             return None
         variable = replace(formal, name=formal.name + inner.suffix)
-        self.out.declare(inner, variable)
+        self.declare(inner, variable)
         inner.symbols[formal.name] = variable.name
-        return "ld", f"param.{formal.type}", (actual, Address(Symbol(variable.name)))
+        return Symbol(variable.name)
 
     def alias(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Symbol) -> None:
-        variable = self.out.result.variables.get(actual.name)
+        variable = self.result.variables.get(actual.name)
         if variable is None or variable.size != formal.size:
             raise PtxError(
                 at.line, f"{actual.name.partition('~')[0]} does not fit the parameter {formal.name}"
             )
         if variable.align < formal.align:
-            self.out.result.variables[actual.name] = replace(variable, align=formal.align)
+            self.result.variables[actual.name] = replace(variable, align=formal.align)
         inner.symbols[formal.name] = actual.name
 
-    def load_argument(self, at: Instruction, target: Register, type_: str, actual: Operand) -> None:
-        """Move or load an argument into a register."""
-        if isinstance(actual, Symbol):
-            self.out.make(at, "ld", f"param.{type_}", target, Address(actual))
-        else:
-            self.out.make(at, "mov", type_, target, actual)
-
     # -- functions that the module does not define ------------------------------------------------
-    def external(self, frame: Frame, call: CallSite, name: str) -> None:
+    def external(self, call: CallSite, name: str) -> None:
         known = EXTERNAL.get(name)
         if known is None:
             raise PtxError(call.line.line, f"the function {name} is called but not defined in this PTX")
@@ -278,33 +260,28 @@ class Inliner:
             raise PtxError(call.line.line, f"{name} takes {len(known.arguments)} arguments")
         values: list[Operand] = []
         for type_, actual in zip(known.arguments, call.arguments, strict=False):
-            value = self.out.register(type_)
-            self.load_argument(call.line, value, type_, actual)
+            value = self.register(type_)
+            self.load_argument(call.line, type_, value, actual)
             values.append(value)
-        result = self.out.register("u32") if call.results else Register("_")
-        self.out.make(call.line, known.opcode, "", result, *values)
+        result = self.register("u32") if call.results else Register("_")
+        self.make(call.line, known.opcode, "", result, *values)
         for actual in call.results[:1]:
-            if isinstance(actual, Symbol):
-                self.out.make(call.line, "st", "param.b32", Address(actual), result)
-            else:
-                self.out.make(call.line, "mov", "b32", actual, result)
+            self.store_result(call.line, "b32", actual, result)
 
     # -- calls through pointers -----------------------------------------------------------------
     def call_by_pointer(self, frame: Frame, call: CallSite) -> None:
-        done = self.out.fresh("done")
+        done = self.fresh("done")
         for name in self.candidates(frame, call):
-            other, onward = self.out.register("pred"), self.out.fresh("other")
-            self.out.make(
-                call.line, "setp", "ne.u64", other, call.target, Immediate(self.out.addresses[name])
-            )
-            self.out.branch(call.line, onward, other)
+            other, onward = self.register("pred"), self.fresh("other")
+            self.make(call.line, "setp", "ne.u64", other, call.target, Immediate(self.addresses[name]))
+            self.branch(call.line, onward, other)
             function = self.module.function(name)
             assert function is not None
             self.enter(frame, call, function)
-            self.out.branch(call.line, done)
-            self.out.place(onward, call.line.line)
-        self.out.make(call.line, "call:nowhere", "")
-        self.out.place(done, call.line.line)
+            self.branch(call.line, done)
+            self.place(onward, call.line.line)
+        self.make(call.line, "call:nowhere", "")
+        self.place(done, call.line.line)
 
     def candidates(self, frame: Frame, call: CallSite) -> list[str]:
         """Return the functions that a pointer may call: those of its table, or all with the same signature."""
@@ -316,10 +293,10 @@ class Inliner:
             names = frame.function.tables[call.choices]
         elif call.choices in self.module.variables:
             names = [link[1] for link in self.module.variables[call.choices].links]
-        found = []
+        found, running = [], {each.function.name for each in frame.outward()}
         for name in dict.fromkeys(names):
             function = self.module.functions.get(name)
-            if function is None or function.declared_only or function.entry or name in frame.chain:
+            if function is None or function.declared_only or function.entry or name in running:
                 continue
             if self.fits(function.parameters, call.arguments) and self.fits(function.returns, call.results):
                 found.append(name)
@@ -334,10 +311,10 @@ class Inliner:
     def size_of(self, actual: Operand) -> int:
         """Return an argument's size in bytes; 0 if it has none of its own, as a literal."""
         match actual:
-            case Symbol(name=name) if name in self.out.result.variables:
-                return self.out.result.variables[name].size
-            case Register(name=name) if name in self.out.result.registers:
-                return TYPE_BYTES[self.out.result.registers[name]]
+            case Symbol(name=name) if name in self.result.variables:
+                return self.result.variables[name].size
+            case Register(name=name) if name in self.result.registers:
+                return TYPE_BYTES[self.result.registers[name]]
         return 0
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tilewise.emulator.ptx.spelling import CARRY
+from tilewise.emulator.ptx.modifiers import CARRY
 from tilewise.emulator.ptx.syntax import (
+    Address,
     Immediate,
     Instruction,
     Label,
@@ -50,12 +52,18 @@ class Frame:
     function: PtxFunction
     suffix: str
     end: str | None  # the label behind the call; None in the kernel itself
-    chain: tuple[str, ...]  # functions being called, outermost first
     parent: Frame | None = None
     symbols: dict[str, str] = field(default_factory=dict)  # parameters → the caller's variables
     own: list[str] = field(default_factory=list)  # variables, by their new names
     position: int = 0  # in the function's body
     activation: Activation | None = None  # of a function that may call itself
+
+    def outward(self) -> Iterator[Frame]:
+        """Yield the call, and those that it is within."""
+        frame: Frame | None = self
+        while frame is not None:
+            yield frame
+            frame = frame.parent
 
 
 @dataclass(slots=True)
@@ -88,6 +96,24 @@ class InlinedBody:
     def make(self, at: Instruction, opcode: str, parts: str, *operands: Operand) -> None:
         split = tuple(parts.split(".")) if parts else ()
         self.emit(Instruction(at.line, opcode, split, operands, None, False, at.source, at.file))
+
+    def load_argument(
+        self, at: Instruction, type_: str, target: Operand, source: Operand, offset: int = 0
+    ) -> None:
+        """Copy an argument, or a piece of one in memory, to a register."""
+        if isinstance(source, Symbol):
+            self.make(at, "ld", f"param.{type_}", target, Address(source, offset))
+        else:
+            self.make(at, "mov", type_, target, source)
+
+    def store_result(
+        self, at: Instruction, type_: str, target: Operand, value: Operand, offset: int = 0
+    ) -> None:
+        """Copy a register to a result, or to a piece of one in memory."""
+        if isinstance(target, Symbol):
+            self.make(at, "st", f"param.{type_}", Address(target, offset), value)
+        else:
+            self.make(at, "mov", type_, target, value)
 
     def branch(
         self, at: Instruction, label: str, guard: Register | None = None, negated: bool = False

@@ -35,11 +35,7 @@ class Liveness:
 
     def at_end(self, block: Block) -> set[str]:
         """Registers live after a block's own instructions and its terminator."""
-        live: set[str] = set()
-        for target in block.terminator.targets:
-            if target != EXIT:
-                live |= self.entry[target]
-        return live
+        return set().union(*(self.entry[target] for target in block.terminator.targets if target != EXIT))
 
     def before(self, block: Block, position: int) -> set[str]:
         """Registers live before instruction ``position`` of a block.
@@ -60,10 +56,8 @@ class Liveness:
         """What is live before every so many instructions of a block, and behind the last."""
         live = self.at_end(block)
         _end(block, live)
-        position = len(block.instructions)
-        noted = {position: frozenset(live)}
-        while position:
-            position -= 1
+        noted = {len(block.instructions): frozenset(live)}
+        for position in range(len(block.instructions) - 1, -1, -1):
             _step(block.instructions[position], live)
             if position % _APART == 0:
                 noted[position] = frozenset(live)

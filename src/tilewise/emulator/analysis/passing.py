@@ -29,6 +29,7 @@ from tilewise.emulator.ptx.types import TYPE_BYTES, is_signed
 __all__ = ["pass_in_registers"]
 
 _Piece = tuple[int, int]  # offset and bytes
+_Access = tuple[str, int, int, tuple[Operand, ...]]  # variable, offset, bytes of an element, operands
 _MOVED = {f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)} | {"f32", "f64", "b128"}
 
 
@@ -70,12 +71,8 @@ def _find_pieces(function: PtxFunction) -> dict[str, set[_Piece]]:
                 stored[name] |= found
         elif access is not None:
             unfit.add(access[0])
-        counted = 1 if access is not None else 0
-        for operand in operands_in(item):
-            if isinstance(operand, Symbol):
-                counted -= 1
-                if counted < 0:
-                    unfit.add(operand.name)
+        symbols = [operand.name for operand in operands_in(item) if isinstance(operand, Symbol)]
+        unfit.update(symbols[1:] if access else symbols)  # the first is the variable that is accessed
     whole = {
         name: _drop_prefixes(found, stored[name], function.variables[name].size)
         for name, found in pieces.items()
@@ -99,8 +96,8 @@ def _drop_prefixes(pieces: set[_Piece], stored: set[_Piece], size: int) -> set[_
     return set(widest.items())
 
 
-def _access(item: Instruction) -> tuple[str, int, int, tuple[Operand, ...]] | None:
-    """Return variable, offset, element bytes and operands of an ld.param or st.param; None for anything else."""
+def _access(item: Instruction) -> _Access | None:
+    """Return the access of an ld.param or st.param; None for anything else."""
     operation = operation_of(item)
     if (
         space_of(item) != "param"
@@ -116,9 +113,7 @@ def _access(item: Instruction) -> tuple[str, int, int, tuple[Operand, ...]] | No
     return address.base.name, address.offset + address.base.offset, TYPE_BYTES[item.parts[-1]], items
 
 
-def _can_be_move(
-    function: PtxFunction, item: Instruction, access: tuple[str, int, int, tuple[Operand, ...]]
-) -> bool:
+def _can_be_move(function: PtxFunction, item: Instruction, access: _Access) -> bool:
     """Whether a move between registers can replace an access."""
     _, offset, width, items = access
     if elements_of(item) != len(items) or offset < 0:
@@ -135,19 +130,19 @@ def _can_be_move(
 def _make_moves(
     function: PtxFunction,
     item: Instruction,
-    access: tuple[str, int, int, tuple[Operand, ...]],
+    access: _Access,
     registers: dict[tuple[str, int], Register],
 ) -> list[Instruction]:
+    """Return the moves between registers that replace an access."""
     name, offset, width, items = access
     found = []
     for i, value in enumerate(items):
         slot = registers[name, offset + i * width]
-        if operation_of(item).stores:
-            opcode, parts = _choose_move(function, slot, value, item.parts[-1], width, False)
-            found.append(replace(item, opcode=opcode, parts=parts, operands=(slot, value)))
-        elif value != Register("_"):
-            opcode, parts = _choose_move(function, slot, value, item.parts[-1], width, True)
-            found.append(replace(item, opcode=opcode, parts=parts, operands=(value, slot)))
+        out = not operation_of(item).stores
+        if not out or value != Register("_"):
+            opcode, parts = _choose_move(function, slot, value, item.parts[-1], width, out)
+            operands = (value, slot) if out else (slot, value)
+            found.append(replace(item, opcode=opcode, parts=parts, operands=operands))
     return found
 
 
@@ -160,12 +155,9 @@ def _choose_move(
     own = TYPE_BYTES[register] if register else kept
     if own == kept == width:
         return "mov", (type_ if type_ in _MOVED else f"b{8 * width}",)
-    sign = "s" if is_signed(type_) else "u"
     if out:
-        return "cvt", (f"u{8 * own}", f"u{8 * kept}") if own == width else (
-            f"{sign}{8 * own}",
-            f"{sign}{8 * width}",
-        )
+        sign = "s" if is_signed(type_) and own != width else "u"
+        return "cvt", (f"{sign}{8 * own}", f"{sign}{8 * (kept if own == width else width)}")
     if register is None:
         return "mov", (f"u{8 * kept}",)  # a byte written as a number: what is above it is never looked at
     return ("mov", (f"b{8 * own}",)) if own == kept else ("cvt", (f"u{8 * kept}", f"u{8 * own}"))

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tilewise.emulator.analysis.control_flow import Block
-from tilewise.emulator.analysis.program import Program
+from tilewise.emulator.analysis.program import Program, register_bytes
 from tilewise.emulator.analysis.shapes import Analysis
 from tilewise.emulator.operations.operands import reads, writes
+from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Instruction
-from tilewise.emulator.ptx.types import TYPE_BYTES
 
 __all__ = ["Cut", "Piece", "cut"]
 
@@ -58,15 +58,14 @@ def cut(
     program: Program,
     analysis: Analysis,
     needed: Needed,
-    fits: Callable[[Instruction], bool],
     alike: Callable[[Block, Instruction], object],
 ) -> Cut:
-    """Cut every long block. ``fits`` says what may be in a piece; ``alike`` has one answer, and not None, for
-    instructions that may be in a row with one another. Nothing is cut where the frame would be too large."""
+    """Cut every long block. ``alike`` has one answer, and not None, for instructions that may be in a row with one
+    another. Nothing is cut where the frame would be too large."""
     result, types = Cut(), program.function.registers
     for block in program.flow.blocks:
         if len(block.instructions) >= _LONG:
-            result.pieces[block.index] = list(_pieces(block, fits, alike))
+            result.pieces[block.index] = list(_pieces(block, alike))
     spread: set[str] = set()
     for index, pieces in result.pieces.items():
         block = program.flow.blocks[index]
@@ -74,37 +73,31 @@ def cut(
         spread |= shared - analysis.local
         _place(result, block, shared & analysis.local, types)
     for name in sorted(spread):
-        result.homes[name] = result.reserve(_size(types[name]))
+        result.homes[name] = result.reserve(register_bytes(types[name]))
     return result if result.bytes <= _MOST_FRAME_BYTES else Cut()
 
 
-def _pieces(
-    block: Block,
-    fits: Callable[[Instruction], bool],
-    alike: Callable[[Block, Instruction], object],
-) -> Iterator[Piece]:
+def _pieces(block: Block, alike: Callable[[Block, Instruction], object]) -> Iterator[Piece]:
     """Yield a block's pieces: each row whole, and between rows the instructions that may be in a piece."""
-    start = 0
-    for at, end, kind in _stretches([alike(block, item) for item in block.instructions]):
+    start = end = 0
+    for kind, group in itertools.groupby([alike(block, item) for item in block.instructions]):
+        at, end = end, end + len(list(group))
         if kind is not None and end - at >= _ROW:
             yield from _plain(start, at)
             yield Piece(at, end, row=True)
             start = end
             continue
         for position in range(at, end):
-            if not fits(block.instructions[position]):
+            if not _fits(block.instructions[position]):
                 yield from _plain(start, position)
                 start = position + 1
     yield from _plain(start, len(block.instructions))
 
 
-def _stretches(kinds: list[object]) -> Iterator[tuple[int, int, object]]:
-    """Yield start, end and kind of each run of equal kinds."""
-    start = 0
-    for kind, group in itertools.groupby(kinds):
-        end = start + sum(1 for _ in group)
-        yield start, end, kind
-        start = end
+def _fits(instruction: Instruction) -> bool:
+    """Whether an instruction may be in a piece: it neither suspends the warp nor counts turns of loops."""
+    operation = operation_of(instruction)
+    return operation.is_pure or operation.plain_access is not None
 
 
 def _plain(start: int, end: int) -> Iterator[Piece]:
@@ -145,12 +138,7 @@ def _place(result: Cut, block: Block, names: set[str], types: Mapping[str, str])
         while busy and busy[0][0] < position:
             _, size, home = heapq.heappop(busy)
             free[size].append(home)
-        size = _size(types[name])
+        size = register_bytes(types[name])
         homes = free.setdefault(size, [])
         result.homes[name] = homes.pop() if homes else result.reserve(size)
         heapq.heappush(busy, (last[name], size, result.homes[name]))
-
-
-def _size(type_: str) -> int:
-    """Return the bytes of a register in 32 lanes, rounded up to whole cache lines of the CPU."""
-    return -(-32 * TYPE_BYTES[type_] // 64) * 64

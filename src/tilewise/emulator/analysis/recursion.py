@@ -7,9 +7,11 @@ from and pops. What the functions have in local memory lies on the stack as well
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from tilewise.emulator.analysis.inlined_body import Activation, CallSite, Frame, InlinedBody
+from tilewise.emulator.analysis.variable_layout import align_up
 from tilewise.emulator.operations.operands import reads, registers_in, writes
 from tilewise.emulator.ptx.syntax import (
     Address,
@@ -62,26 +64,29 @@ class Stack:
 
     def __init__(self, out: InlinedBody) -> None:
         self.out = out
-        self.top: Register | None = None
         self.live: dict[str, list[frozenset[str]]] = {}  # by function
+
+    @functools.cached_property
+    def top(self) -> Register:
+        """The register that says where a thread's stack ends; where there is one, there is a stack."""
+        stack = PtxVariable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES)
+        self.out.declare(self.out.frames[0], stack)
+        return self.out.register("u64")
 
     # -- a body ---------------------------------------------------------------------------------
     def begin(self, frame: Frame, at: Instruction) -> None:
         """Emit the code before a body that is called from outside: reserve its local memory on the stack."""
         out = self.out
-        if self.top is None:
-            self.top = out.register("u64")
-            out.declare(out.frames[0], PtxVariable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES))
-        if not any(outer.activation for outer in _enclosing_frames(frame.parent)):
+        if not any(each.activation for each in frame.outward()):
             out.make(at, "mov", "u64", self.top, Symbol(_STACK))
         places, size = {}, 0
         for variable in frame.function.variables.values():
             if variable.space == "local":
-                size = _aligned(size, variable.align)
+                size = align_up(size, variable.align)
                 places[variable.name] = size
                 size += variable.size
         start, site, base = out.fresh("again"), out.register("u32"), out.register("u64")
-        frame.activation = Activation(start, site, base, _aligned(size, _ALIGN), places)
+        frame.activation = Activation(start, site, base, align_up(size, _ALIGN), places)
         out.make(at, "mov", "u32", site, Immediate(0))
         out.place(start, at.line)
         if size:
@@ -91,7 +96,7 @@ class Stack:
     def finish(self, frame: Frame, at: Instruction) -> None:
         """Emit the code behind the body: release its local memory and go back to the caller."""
         kept, out = frame.activation, self.out
-        assert kept is not None and self.top is not None
+        assert kept is not None
         if kept.local_bytes:
             out.make(at, "mov", "u64", self.top, kept.base)
         if kept.sites:
@@ -109,7 +114,7 @@ class Stack:
     def call_again(self, frame: Frame, call: CallSite, root: Frame) -> None:
         """Emit a recursive call, from ``frame``, of the function ``root`` that is running already."""
         out, at, kept = self.out, call.line, root.activation
-        assert kept is not None and self.top is not None
+        assert kept is not None
         given = [
             (formal, self._copy_to_registers(at, formal, actual))
             for formal, actual in zip(root.function.parameters, call.arguments, strict=True)
@@ -135,13 +140,8 @@ class Stack:
 
     def _grow(self, at: Instruction, size: int) -> None:
         """Emit a reservation of stack memory, which faults if the stack is full."""
-        out, full, end, room = (
-            self.out,
-            self.out.register("pred"),
-            self.out.register("u64"),
-            self.out.fresh("room"),
-        )
-        assert self.top is not None
+        out = self.out
+        full, end, room = out.register("pred"), out.register("u64"), out.fresh("room")
         out.make(at, "add", "u64", self.top, self.top, Immediate(size))
         out.make(at, "mov", "u64", end, Symbol(_STACK, STACK_BYTES))
         out.make(at, "setp", "gt.u64", full, self.top, end)
@@ -154,7 +154,7 @@ class Stack:
         out = self.out
         held: dict[Operand, str] = {}
         pieces: dict[str, PtxVariable] = {}
-        for each in _enclosing_frames(frame):
+        for each in frame.outward():
             live = sorted(self._live(each))
             for name in (name for name in live if name in each.function.registers):
                 held[Register(out.register_name(each, name))] = each.function.registers[name]
@@ -174,10 +174,10 @@ class Stack:
         slots, size = [], 0
         for what, type_ in held.items():
             width = 4 if type_ == "pred" else bits_of(type_) // 8
-            size = _aligned(size, width)
+            size = align_up(size, width)
             slots.append((size, what, type_))
             size += width
-        return slots, _aligned(size, _ALIGN)
+        return slots, align_up(size, _ALIGN)
 
     def _live(self, frame: Frame) -> frozenset[str]:
         """Return the registers and variables that a function may still read behind its current call."""
@@ -188,7 +188,6 @@ class Stack:
 
     def _save(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
         out = self.out
-        assert self.top is not None
         for offset, what, type_ in slots:
             value, stored = what, _stored(type_)
             if isinstance(what, Address):
@@ -201,7 +200,6 @@ class Stack:
 
     def _restore(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
         out = self.out
-        assert self.top is not None
         for offset, what, type_ in slots:
             place, stored = Address(self.top, offset - size), _stored(type_)
             if isinstance(what, Address):
@@ -230,10 +228,7 @@ class Stack:
         whole = [(0, formal.type)] if not isinstance(source, Symbol) or formal.space == "reg" else None
         for offset, type_ in whole or _pieces(formal.size):
             value = self.out.register(_register_type(type_))
-            if isinstance(source, Symbol):
-                self.out.make(at, "ld", f"param.{type_}", value, Address(source, offset))
-            else:
-                self.out.make(at, "mov", type_, value, source)
+            self.out.load_argument(at, type_, value, source, offset)
             found.append((offset, type_, value))
         return found
 
@@ -241,16 +236,8 @@ class Stack:
         self, at: Instruction, target: Operand, pieces: list[tuple[int, str, Operand]]
     ) -> None:
         for offset, type_, value in pieces:
-            if isinstance(target, Symbol):
-                self.out.make(at, "st", f"param.{type_}", Address(target, offset), value)
-            elif target != Register("_"):
-                self.out.make(at, "mov", type_, target, value)
-
-
-def _enclosing_frames(frame: Frame | None) -> Iterator[Frame]:
-    while frame is not None:
-        yield frame
-        frame = frame.parent
+            if target != Register("_"):
+                self.out.store_result(at, type_, target, value, offset)
 
 
 def live_after(function: PtxFunction) -> list[frozenset[str]]:
@@ -312,15 +299,13 @@ def _names_overwritten(function: PtxFunction, item: Instruction) -> frozenset[st
 
 def _names_read(function: PtxFunction, item: Instruction) -> frozenset[str]:
     registers = {register.name for register in reads(item) if register.name in function.registers}
-    if item.opcode == "call":
-        results = _results(item)
-        given = [operand for operand in item.operands if operand is not results]
-        return frozenset(registers - _names(function, results) if results else registers).union(
-            *(_names(function, operand) for operand in given)
-        )
     if item.opcode == "st":
         return frozenset(registers)
-    return frozenset(registers).union(*(_names(function, operand) for operand in item.operands))
+    results = _results(item)
+    if results:
+        registers -= _names(function, results)
+    given = (operand for operand in item.operands if operand is not results)
+    return frozenset(registers).union(*(_names(function, operand) for operand in given))
 
 
 def _names(function: PtxFunction, operand: Operand) -> frozenset[str]:
@@ -329,10 +314,6 @@ def _names(function: PtxFunction, operand: Operand) -> frozenset[str]:
     items = items_of(operand)
     bases = (item.base if isinstance(item, Address) else item for item in items)
     return frozenset([*found, *(base.name for base in bases if isinstance(base, Symbol))])
-
-
-def _aligned(size: int, to: int) -> int:
-    return -(-size // to) * to
 
 
 def _pieces(size: int) -> Iterator[tuple[int, str]]:

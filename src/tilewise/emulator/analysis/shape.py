@@ -187,7 +187,7 @@ def mask_shape(sources: list[Shape]) -> Shape | None:
     return Shape(lanes, max(a.zeros, trailing_zeros(mask.value)))
 
 
-def join_bits(sources: list[Shape], bits: int) -> Shape | None:
+def join_bits(sources: list[Shape]) -> Shape | None:
     """Return the shape of ``or`` or ``xor``: a sum where the operands share no set bit, else a vector."""
     a, b = sources
     if a.uniform and b.uniform:

@@ -9,7 +9,6 @@ analysis cannot prove is a vector, which is always right.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilewise.emulator.analysis.control_flow import EXIT, Flow
 from tilewise.emulator.analysis.shape import (
@@ -45,7 +44,7 @@ from tilewise.emulator.ptx.syntax import (
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
-__all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "analyse", "thread_lanes"]
+__all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "thread_lanes"]
 
 _MEMORY_UNIFORM = {"param", "const", "global", "shared"}
 _ODD_PARTS = {"cc", "sat", "hi", "relu"}  # with which an operation is not what its name says
@@ -53,51 +52,17 @@ _ODD_PARTS = {"cc", "sat", "hi", "relu"}  # with which an operation is not what 
 _FEWEST_SOURCES = {"product and sum": 3, "selected": 3, "converted": 1}
 _POLLING = {"volatile", "relaxed", "acquire"}  # modifiers of accesses that look at what other threads do
 # Of these more is known than that all lanes have the same, if that is so of their sources.
-_TRACKED = {
-    "sum",
-    "difference",
-    "product",
-    "product and sum",
-    "shifted left",
-    "and",
-    "or",
-}
+_TRACKED = {"sum", "difference", "product", "product and sum", "shifted left", "and", "or"}
 
 
-@dataclass(slots=True)
 class Analysis:
-    """The result: shapes by register, blocks that lanes may run apart, instructions to guard."""
-
-    shapes: dict[str, Shape | None]
-    divergent: set[int]
-    gates: set[int]  # barriers that all lanes must come to, and that some may come to without the others
-    guarded: set[int]  # ids of instructions whose lanes must not wrap around
-    local: set[str]  # registers that live within one block
-    spins: set[int]  # blocks at whose back edge other warps must be let run
-    polled: set[int]  # ids of loads that a loop waits on: each must look anew
-    results: dict[int, Shape | None]  # by id of instruction: what it computes, whatever holds it then
-
-    def shape(self, name: str) -> Shape | None:
-        return self.shapes.get(name, UNIFORM)
-
-
-def analyse(
-    flow: Flow,
-    types: Mapping[str, str],
-    threads: Mapping[str, Shape | None],
-    local_symbols: set[str],
-    speculate: bool,
-) -> Analysis:
-    """Find the shape of every register.
+    """The shape of every register of a kernel, and what follows from the shapes.
 
     With ``speculate`` a widened index is taken not to wrap around within its warp; such instructions are
     ``guarded``. It is also taken that lanes held up at a barrier that others of their warp do not come to
     will be let go without the help of those. A warp for which that is not so goes on in the build without.
     """
-    return _Analyser(flow, types, threads, local_symbols, speculate).run()
 
-
-class _Analyser:
     def __init__(
         self,
         flow: Flow,
@@ -108,41 +73,34 @@ class _Analyser:
     ) -> None:
         self.flow, self.types, self.threads = flow, types, threads
         self.local_symbols, self.speculate = local_symbols, speculate
-        self.shapes: dict[str, Shape | None] = {}
-        self.divergent: set[int] = set()
-        self.gates: set[int] = set()
-        self.guarded: set[int] = set()
-        self.local = _block_locals(flow)
-        self.results: dict[int, Shape | None] = {}
-        self.polled: set[int] = set()
-        self.spinning = [loop for loop in flow.loops if self.spins(loop)]
+        self.shapes: dict[str, Shape | None] = {}  # by register
+        self.results: dict[
+            int, Shape | None
+        ] = {}  # by id of instruction: what it computes, whatever holds it then
+        self.divergent: set[int] = set()  # blocks that lanes may run apart
+        self.gates: set[int] = (
+            set()
+        )  # barriers that all lanes must come to, and that some may come to without the others
+        self.guarded: set[int] = set()  # ids of instructions whose lanes must not wrap around
+        self.local = _block_locals(flow)  # registers that live within one block
+        self.polled: set[int] = set()  # ids of loads that a loop waits on: each must look anew
+        self.spinning = [loop for loop in flow.loops if self.may_wait(loop)]
+        self.spins = set[int]().union(*self.spinning)  # blocks at whose back edge other warps must be let run
+        for target, end in () if flow.reducible else flow.loop_end.items():
+            self.spins |= set(range(target, end + 1))
         self.settled: set[int] = set()  # ids of instructions whose result is a vector, and stays one
         self.parted: set[int] = set()  # blocks whose branch is known to send lanes apart
+        while self.find_more():
+            pass
 
-    def run(self) -> Analysis:
-        while True:
-            while self.propagate():
-                pass
-            found = self.find_divergent()
-            self.gates |= {index for index in found if self.flow.blocks[index].gate}
-            found -= self.gates
-            if found == self.divergent:
-                break
-            self.divergent = found
-        spins = {block for loop in self.spinning for block in loop}
-        for target, end in self.flow.loop_end.items():
-            if not self.flow.reducible:
-                spins |= set(range(target, end + 1))
-        return Analysis(
-            self.shapes,
-            self.divergent,
-            self.gates,
-            self.guarded,
-            self.local,
-            spins,
-            self.polled,
-            self.results,
-        )
+    def find_more(self) -> bool:
+        """Find shapes for the blocks that are divergent so far; return whether that makes more blocks divergent."""
+        while self.propagate():
+            pass
+        before, found = self.divergent, self.find_divergent()
+        self.gates |= {index for index in found if self.flow.blocks[index].gate}
+        self.divergent = found - self.gates
+        return self.divergent != before
 
     def propagate(self) -> bool:
         changed = False
@@ -182,16 +140,17 @@ class _Analyser:
         return bits_of(type_) == bits_of(made[0]) * (2 if "wide" in parts else 1)
 
     def join(self, name: str, new: Shape | None) -> bool:
+        """Take into account that a register may have a shape; return whether that is news."""
         if name not in self.shapes:
             self.shapes[name] = new
             return True
         old = self.shapes[name]
         if old is VECTOR or old == new:
             return False
-        if new is VECTOR or old is None or new is None or old.lanes != new.lanes:
-            self.shapes[name] = VECTOR
-            return True
-        merged = Shape(old.lanes, min(old.zeros, new.zeros), old.value if old.value == new.value else None)
+        merged = VECTOR
+        if old is not None and new is not None and old.lanes == new.lanes:
+            value = old.value if old.value == new.value else None
+            merged = Shape(old.lanes, min(old.zeros, new.zeros), value)
         self.shapes[name] = merged
         return merged != old
 
@@ -201,8 +160,7 @@ class _Analyser:
             condition = block.terminator.condition
             if block.index in self.parted or condition is None:
                 continue
-            shape = self.operand(condition)
-            if shape is not None and shape.uniform:
+            if self.is_uniform(condition):
                 continue
             self.parted.add(block.index)
             targets = {t for t in block.terminator.targets if t != EXIT}
@@ -220,7 +178,7 @@ class _Analyser:
             found |= self.flow.reachable(held)
         return found
 
-    def spins(self, loop: set[int]) -> bool:
+    def may_wait(self, loop: set[int]) -> bool:
         """Whether a loop may wait for another thread: it polls, sleeps, or runs atomics."""
         inside = [item for block in sorted(loop) for item in self.flow.blocks[block].instructions]
         polled = self.find_polled_loads(loop, inside)
@@ -235,7 +193,7 @@ class _Analyser:
             for item in inside
             if operation_of(item).loads
             and space_of(item) not in ("param", "const")
-            and not any(register.name in written for register in _address_registers(item))
+            and written.isdisjoint(r.name for operand in item.operands[1:] for r in registers_in(operand))
         ]
         if not loads:
             return set()
@@ -244,13 +202,12 @@ class _Analyser:
             terminator = self.flow.blocks[index].terminator
             if terminator.condition and any(target not in loop for target in terminator.targets):
                 conditions.add(terminator.condition.name)
-        changed = True
-        while changed:  # what those conditions come from
+        before = -1
+        while len(conditions) > before:  # what those conditions come from
             before = len(conditions)
             for item in inside:
                 if any(register.name in conditions for register in writes(item)):
                     conditions |= {register.name for register in reads(item)}
-            changed = len(conditions) > before
         return {id(item) for item in loads if any(r.name in conditions for r in writes(item))}
 
     # -- one instruction ------------------------------------------------------------------------
@@ -274,6 +231,9 @@ class _Analyser:
             case Address(base=Register() as base, offset=offset):
                 return add_shapes(self.operand(base), Shape(zeros=trailing_zeros(offset), value=offset))
         return UNIFORM
+
+    def is_uniform(self, *operands: Operand) -> bool:
+        return all(shape is not None and shape.uniform for shape in map(self.operand, operands))
 
     def result(self, instruction: Instruction) -> Shape | None:
         lanes, parts = operation_of(instruction).lanes, instruction.parts
@@ -301,22 +261,17 @@ class _Analyser:
     def narrow_source(self, instruction: Instruction) -> bool:
         """Whether a register whose lanes differ is narrower than what the instruction reads."""
         type_ = instruction.parts[-1] if instruction.parts else ""
-        for operand in instruction.operands[1:]:
-            shape = self.operand(operand) if isinstance(operand, Register) else UNIFORM
-            if shape is not None and not shape.uniform and type_ in TYPE_BYTES:
-                own = self.types.get(operand.name, "b32") if isinstance(operand, Register) else "b32"
-                if bits_of(own) < bits_of(type_):
-                    return True
-        return False
+        return type_ in TYPE_BYTES and any(
+            isinstance(item, Register)
+            and bits_of(self.types.get(item.name, "b32")) < bits_of(type_)
+            and not self.is_uniform(item)
+            for item in instruction.operands[1:]
+        )
 
     def shape_of_exchange(self, instruction: Instruction, lanes: LaneRule) -> Shape | None:
         """Return the shape of what lanes get from one another: uniform, or a vector."""
         operands, parts = instruction.operands, instruction.parts
-
-        def same(operand: Operand) -> bool:
-            shape = self.operand(operand)
-            return shape is not None and shape.uniform
-
+        same = self.is_uniform
         if lanes == "shuffled" and len(operands) >= 4:
             whole = isinstance(operands[3], Immediate) and operands[3].value & 0x1F1F == 31
             if "idx" in parts and whole and same(operands[2]):  # one lane's value for all
@@ -331,28 +286,21 @@ class _Analyser:
         if isinstance(source, Symbol) and source.name in self.local_symbols:
             return UNIFORM
         if not isinstance(source, Register | Immediate | Symbol):  # packing and unpacking
-            shapes = [self.operand(item) for item in _flat((source,))]
-            return UNIFORM if all(shape is not None and shape.uniform for shape in shapes) else VECTOR
+            return UNIFORM if self.is_uniform(*_flat((source,))) else VECTOR
         shape = self.operand(source)
-        destination = writes(instruction)
-        if len(destination) > 1:
-            return UNIFORM if shape is not None and shape.uniform else VECTOR
+        if len(writes(instruction)) > 1:
+            return UNIFORM if self.is_uniform(source) else VECTOR
         if shape is None or shape.uniform:
             return shape if instruction.parts[-1:] != ("pred",) and lanes == "moved" else shape and UNIFORM
         return shape if lanes == "moved" else Shape(shape.lanes, min(shape.zeros, 32))
 
     def shape_of_load(self, instruction: Instruction) -> Shape | None:
         address = instruction.operands[-1] if len(instruction.operands) < 2 else instruction.operands[1]
-        if (
-            isinstance(address, Address)
-            and isinstance(address.base, Symbol)
-            and address.base.name in self.local_symbols
-        ):
+        base = address.base if isinstance(address, Address) else None
+        if isinstance(base, Symbol) and base.name in self.local_symbols:
             return VECTOR
-        if space_of(instruction) not in _MEMORY_UNIFORM or set(instruction.parts) & {"volatile"}:
-            return VECTOR
-        shape = self.operand(address)
-        return UNIFORM if shape is not None and shape.uniform else VECTOR
+        alike = space_of(instruction) in _MEMORY_UNIFORM and "volatile" not in instruction.parts
+        return UNIFORM if alike and self.is_uniform(address) else VECTOR
 
     def shape_of_integer(
         self, instruction: Instruction, lanes: LaneRule, sources: list[Shape]
@@ -379,7 +327,7 @@ class _Analyser:
             case "and":
                 return mask_shape(sources[:2])
             case "or" | "xor":
-                return join_bits(sources[:2], bits_of(parts[-1]))
+                return join_bits(sources[:2])
             case "converted":
                 return self.shape_of_conversion(instruction, sources[0])
             case "selected":
@@ -444,10 +392,6 @@ def _polls(instruction: Instruction) -> bool:
     if operation.polls:
         return True
     return operation.barrier is None and not _POLLING.isdisjoint(instruction.parts)
-
-
-def _address_registers(instruction: Instruction) -> list[Register]:
-    return [register for operand in instruction.operands[1:] for register in registers_in(operand)]
 
 
 def _flat(operands: tuple[Operand, ...]) -> list[Operand]:

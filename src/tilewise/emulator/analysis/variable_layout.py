@@ -9,7 +9,7 @@ from tilewise.emulator.layout import GENERIC_CONST
 from tilewise.emulator.operations.operands import operands_in
 from tilewise.emulator.ptx.syntax import Instruction, PtxError, PtxFunction, PtxModule, PtxVariable, Symbol
 
-__all__ = ["Initial", "VariableLayout", "VariableSlot", "initial_content", "lay_out"]
+__all__ = ["Initial", "VariableLayout", "VariableSlot", "align_up", "initial_content", "lay_out"]
 
 _DYNAMIC_ALIGN = 16  # of the shared memory that a launch asks for
 _MOST = {"const": 1 << 16, "local": 1 << 19, "param": 32_764}  # bytes that a GPU has of a space
@@ -37,7 +37,7 @@ class VariableLayout:
 
     def put(self, variable: PtxVariable, space: str) -> None:
         """Give a variable the next address in a space."""
-        start = _aligned(self.sizes[space], variable.align)
+        start = align_up(self.sizes[space], variable.align)
         self.by_name[variable.name] = VariableSlot(space, start, variable.size)
         self.sizes[space] = start + variable.size
 
@@ -66,7 +66,7 @@ def lay_out(module: PtxModule, function: PtxFunction) -> VariableLayout:
             else:
                 places.put(variable, "shared")
     for variable in dynamic:  # all external arrays begin where the static ones end
-        start = _aligned(places.sizes["shared"], max(variable.align, _DYNAMIC_ALIGN))
+        start = align_up(places.sizes["shared"], max(variable.align, _DYNAMIC_ALIGN))
         places.by_name[variable.name] = VariableSlot("shared", start, 0)
     if dynamic:
         places.sizes["shared"] = max(places.by_name[variable.name].offset for variable in dynamic)
@@ -81,7 +81,8 @@ def lay_out(module: PtxModule, function: PtxFunction) -> VariableLayout:
     return places
 
 
-def _aligned(at: int, align: int) -> int:
+def align_up(at: int, align: int) -> int:
+    """Return the next multiple of ``align``, or ``at`` if it is one."""
     return -(-at // align) * align
 
 
@@ -97,30 +98,28 @@ def _used(function: PtxFunction) -> set[str]:
 
 def _put_locals(places: VariableLayout, function: PtxFunction) -> None:
     """Place a function's own variables: its .local arrays, and the parameters of its calls."""
-    base = _aligned(places.sizes["local"], 16)
-    base = _aligned(base, max((variable.align for variable in function.variables.values()), default=1))
+    base = align_up(places.sizes["local"], 16)
+    base = align_up(base, max((variable.align for variable in function.variables.values()), default=1))
     for variable in function.variables.values():
         start = base + (variable.at or 0)
         places.by_name[variable.name] = VariableSlot("local", start, variable.size)
         places.sizes["local"] = max(places.sizes["local"], start + variable.size)
     # Every thread's part begins as the largest alignment wants.
-    places.sizes["local"] = _aligned(places.sizes["local"], 16)
+    places.sizes["local"] = align_up(places.sizes["local"], 16)
 
 
 def _put_constants(places: VariableLayout, module: PtxModule, used: set[str]) -> None:
     """Place constant memory: alike in every kernel of the module, but for variables of functions' own."""
-    own: list[PtxVariable] = []
-    for variable in list(module.variables.values()):
-        if variable.space == "const" and (not _is_of_function(variable) or variable.name in used):
-            (own if _is_of_function(variable) else places.constants).append(variable)
-    places.constants += own
+
+    def is_of_function(variable: PtxVariable) -> bool:
+        """Whether a function's body declares it, so that it is known only once that has been read."""
+        return "::" in variable.name
+
+    constants = [variable for variable in list(module.variables.values()) if variable.space == "const"]
+    known = [item for item in constants if not is_of_function(item) or item.name in used]
+    places.constants = sorted(known, key=is_of_function)
     for variable in places.constants:
         places.put(variable, "const")
-
-
-def _is_of_function(variable: PtxVariable) -> bool:
-    """Whether a function's body declares it, so that it is known only once that has been read."""
-    return "::" in variable.name
 
 
 @dataclass(frozen=True, slots=True)

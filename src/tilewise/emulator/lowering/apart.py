@@ -98,8 +98,7 @@ def _split(e: Context, block: Block, lanes: Value) -> None:
     yes, no = terminator.targets[::-1] if terminator.negated else terminator.targets
     taken = e.op("and", lanes, condition)
     rest = e.without(lanes, condition)
-    if e.watcher:
-        e.watcher.split(taken, rest)
+    e.watcher.split(taken, rest)
     send(e, yes, taken)
     send(e, no, rest)
 
@@ -133,8 +132,7 @@ def _exit_lanes(e: Context, lanes: Value) -> None:
     """Some lanes exit the kernel."""
     live = e.without(e.load("i32", e.live, 4), lanes)
     e.store(live, e.live, 4)
-    if e.watcher:
-        e.watcher.leave(lanes)
+    e.watcher.leave(lanes)
     e.call("tw_depart", "void", *e.pointers(), lanes)
     if e.apart.meets:
         e.call("tw_meet", "void", "%warp", 0, 0)
@@ -175,7 +173,7 @@ def end_chain(e: Context) -> None:
         e.place(halt)
         _suspend_blocked(e, waiting, saved)
         e.place(over)
-    poll(e, "")
+    poll(e)
     others = e.label("others")
     e.branch(every_nth(e, e.loops.rounds, ROUNDS), others, first)
     e.place(others)

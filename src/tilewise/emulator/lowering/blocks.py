@@ -25,15 +25,14 @@ def lower_block(e: Context, block: Block, pieces: Pieces) -> None:
     if block.index in e.apart.pending:
         take_lanes(e, block)
     e.place(f"body.{block.index}")
-    if e.watcher:
-        e.watcher.block()
+    e.watcher.block()
     begins = {piece.start: piece for piece in pieces.cut.pieces.get(block.index, ())}
     behind = polled = 0
     for position, instruction in enumerate(block.instructions):
         if position < behind:
             continue
         if position - polled >= _STRETCH:
-            poll(e, "")
+            poll(e)
             polled = position
         if position in begins:
             pieces.lower(block, begins[position])
@@ -129,8 +128,7 @@ def _wait(e: Context, block: Block) -> None:
     instruction, target = block.terminator.instruction, block.terminator.targets[0]
     assert instruction is not None
     e.now, e.guard = instruction, None
-    if e.watcher:
-        e.watcher.wait(instruction)
+    e.watcher.wait(instruction)
     operation = operation_of(instruction)
     if operation.wait is None:
         raise unsupported(instruction)
@@ -154,8 +152,7 @@ def _wait(e: Context, block: Block) -> None:
     stop(e, Answer.WAIT, number, saved)
     resume(e, number, saved, through)
     e.place(through)
-    if e.watcher:
-        e.watcher.through(instruction)
+    e.watcher.through(instruction)
     _go(e, block.index, target)
 
 
@@ -166,14 +163,12 @@ def _sync_lanes(e: Context, block: Block) -> None:
     e.now, e.guard = instruction, None
     check_operand_count(instruction, 1)
     if not e.is_apart:
-        if e.watcher:
-            e.watcher.through(instruction)
+        e.watcher.through(instruction)
         _go(e, block.index, target)
         return
     await_lanes = operation_of(instruction).wait
     assert await_lanes is not None
     await_lanes(e, instruction)
-    if e.watcher:
-        e.watcher.through(instruction)
+    e.watcher.through(instruction)
     send(e, target, e.load("i32", e.current, 4))
     e.jump(next_station(e, block.index))

@@ -86,12 +86,14 @@ class Context(Emitter):
         self.guard: Value | None = None  # lanes for which the current instruction is guarded
         self.rooms: tuple[str, str] | None = None  # of ``buffers``
         self.columns_room = ""
+        self.operand_copies: list[str] = []  # allocas for copies of operands, which all instructions share
         self.careful_functions: dict[tuple[object, ...], str] = {}  # kind of access → name
         self.hints = 0  # memory instructions so far
         self.live = self.current = ""  # allocas: lanes that have not left, lanes that run where apart
         self.full = False  # whether all 32 lanes are there wherever lanes run together
         self.grouped = False  # whether one check serves a group of accesses
-        self.watcher: Watcher | None = None  # of a build that counts or checks
+        self.watcher = Watcher(self)
+        self.watched = False  # whether the watcher does anything
         self.stops, self.apart, self.loops = Stops(), Apart([], {}), Loops()
         self.outline = Outline(program.flow)
         self.now: Instruction
@@ -111,15 +113,15 @@ class Context(Emitter):
 
     def launch_values(self) -> None:
         """Name what every function of a kernel needs of the launch and the block."""
-        self.line(f"%shared = load ptr, ptr {self.offset('%block', BLOCK.SHARED)}, align 8")
-        for name, place in (
-            ("shared_bytes", LAUNCH.SHARED_BYTES),
-            ("const_bytes", LAUNCH.CONST_BYTES),
-            ("param_bytes", LAUNCH.PARAM_BYTES),
+        for name, type_, owner, place in (
+            ("shared", "ptr", "%block", BLOCK.SHARED),
+            ("shared_bytes", "i64", "%ctx", LAUNCH.SHARED_BYTES),
+            ("const_bytes", "i64", "%ctx", LAUNCH.CONST_BYTES),
+            ("param_bytes", "i64", "%ctx", LAUNCH.PARAM_BYTES),
+            ("params", "ptr", "%ctx", LAUNCH.PARAMS),
+            ("constants", "ptr", "%ctx", LAUNCH.CONST),
         ):
-            self.line(f"%{name} = load i64, ptr {self.offset('%ctx', place)}, align 8")
-        for name, place in (("params", LAUNCH.PARAMS), ("constants", LAUNCH.CONST)):
-            self.line(f"%{name} = load ptr, ptr {self.offset('%ctx', place)}, align 8")
+            self.line(f"%{name} = load {type_}, ptr {self.offset(owner, place)}, align 8")
 
     def warp_index(self) -> None:
         self.line(f"%index = load i32, ptr {self.offset('%warp', WARP.INDEX)}, align 4")

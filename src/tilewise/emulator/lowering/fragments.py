@@ -7,7 +7,6 @@ so they lie in memory anyway; as LLVM values they would be moved about there, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
 from tilewise.emulator.llvm.emit import Emitter, vector
 from tilewise.emulator.lowering.context import Context
@@ -18,16 +17,12 @@ from tilewise.emulator.ptx.types import bits_of, llvm_scalar
 
 __all__ = ["OperandAddresses", "define"]
 
-# Room for copies of operands, which all instructions of a function share: it is on the stack.
-_ROOM: WeakKeyDictionary[Context, list[str]] = WeakKeyDictionary()
-
 
 class OperandAddresses:
     """The addresses of one instruction's operands: their registers', or those of copies."""
 
     def __init__(self, e: Context) -> None:
         self.e = e
-        self._room = _ROOM.setdefault(e, [])
         self._used = 0
         self._targets: list[tuple[Register, str, str]] = []  # with its type and its copy
 
@@ -76,10 +71,11 @@ class OperandAddresses:
         return place
 
     def _new(self) -> str:
-        if self._used == len(self._room):
-            self._room.append(self.e.alloca(vector("i64"), 64))
+        room = self.e.operand_copies
+        if self._used == len(room):
+            room.append(self.e.alloca(vector("i64"), 64))
         self._used += 1
-        return self._room[self._used - 1]
+        return room[self._used - 1]
 
 
 def define(e: Context, name: str, head: str, inner: Emitter) -> None:

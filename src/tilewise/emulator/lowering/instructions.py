@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.loop_progress import count_progress, look_before
+from tilewise.emulator.lowering.loops import count_progress, look_before
 from tilewise.emulator.lowering.suspend import guard_lanes
 from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.lowering.values import check_operand, read, write
@@ -33,29 +33,22 @@ def complete(instruction: Instruction) -> Iterator[None]:
 
 def lower_instruction(e: Context, instruction: Instruction) -> None:
     """Emit one instruction where it stands."""
-    e.now = instruction
-    with complete(instruction):
-        _emit(e, instruction)
-
-
-def _emit(e: Context, instruction: Instruction) -> None:
+    e.now, e.guard, around = instruction, None, ""
     operation = operation_of(instruction)
     if not operation.is_lowered:
         raise unsupported(instruction)
-    around = ""
-    e.guard = None
-    if instruction.guard is not None:
-        around = _guarded(e, instruction)
-    spins = e.block.index in e.analysis.spins
-    before = look_before(e, instruction) if spins else None
-    seen = e.watcher.before(instruction) if e.watcher else None
-    if operation.emit is not None:
-        operation.emit(e, instruction)
-    else:
-        _pure(e, instruction)
-    if spins:
-        count_progress(e, instruction, before)
-    if e.watcher:
+    with complete(instruction):
+        if instruction.guard is not None:
+            around = _guarded(e, instruction)
+        spins = e.block.index in e.analysis.spins
+        before = look_before(e, instruction) if spins else None
+        seen = e.watcher.before(instruction)
+        if operation.emit is not None:
+            operation.emit(e, instruction)
+        else:
+            _pure(e, instruction)
+        if spins:
+            count_progress(e, instruction, before)
         e.watcher.after(instruction, seen)
     if around:
         e.jump(around)

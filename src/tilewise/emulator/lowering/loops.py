@@ -1,18 +1,43 @@
-"""Loops: looks at the stop flag now and then, and turns to other warps where a loop waits for them."""
+"""Loops: looks at the stop flag now and then, turns to other warps where a loop waits for them, and progress.
+
+A loop that only looks at memory and goes round again waits; when all that runs does so, nothing ever will
+end it: that is a deadlock. A loop that changes memory gets on, however long it takes: a queue that blocks take their
+work from, a counter of blocks that are done. Code in such loops counts what it changes; ``running/run.py`` reads the
+counts.
+"""
 
 from __future__ import annotations
 
 from tilewise.emulator.analysis.control_flow import Block
-from tilewise.emulator.layout import LAUNCH, WARP
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.context import Context
+from tilewise.emulator.lowering.values import read
 from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx.syntax import Instruction, Register
+from tilewise.emulator.ptx.types import is_signed
 
-__all__ = ["FAIR", "ROUNDS", "every_nth", "name_loop", "poll", "poll_apart", "poll_due", "yield_soon"]
+__all__ = [
+    "FAIR",
+    "ROUNDS",
+    "count_progress",
+    "every_nth",
+    "look_before",
+    "name_loop",
+    "poll",
+    "poll_apart",
+    "poll_due",
+    "yield_soon",
+]
 
 _POLL = 1 << 15  # instructions in loops between looks at the stop flag
 FAIR = 64  # turns of a loop of lanes apart before others of the warp are let run
 ROUNDS = 16  # times that lanes start over from the top before other warps are let run
+_TYPES = {f"{kind}{bits}" for kind in "bus" for bits in (32, 64)}
+_OPERATIONS = ("exch", "cas", "add", "xor", "or", "and", "min", "max")
+_CLOCKS = ("%clock", "%globaltimer")
+
+Before = tuple[str, str, list[Value]] | None  # of an atom: operation, type, operands
 
 
 def yield_soon(e: Context, idle: Value) -> None:
@@ -32,14 +57,14 @@ def every_nth(e: Context, counter: str, every: int) -> Value:
     return e.equals(low, 0)
 
 
-def poll(e: Context, on: str) -> None:
-    """Return if the launch's stop flag is set; else go on."""
+def poll(e: Context, on: str = "") -> None:
+    """Return if the launch's stop flag is set; else go on, at a label if there is one."""
     e.store(e.const("i32", 0), e.loops.turns, 4)
     stop = e.load("i32", e.offset("%ctx", LAUNCH.STOP), 4, volatile=True)
-    on = on or e.label("go")
-    e.branch(e.equals(stop, 0), on, "stopped", likely=True)
-    if on.startswith("go."):
-        e.place(on)
+    go = on or e.label("go")
+    e.branch(e.equals(stop, 0), go, "stopped", likely=True)
+    if not on:
+        e.place(go)
 
 
 def poll_due(e: Context, target: int) -> Value:
@@ -72,3 +97,54 @@ def name_loop(e: Context, target: int) -> None:
 def blocks_of_loop(e: Context, target: int) -> list[Block]:
     """The blocks of the loop that begins with a block."""
     return e.program.flow.blocks[target : e.program.flow.loop_end[target] + 1]
+
+
+# -- progress -----------------------------------------------------------------------------------------------------
+def look_before(e: Context, instruction: Instruction) -> Before:
+    """Read the operands of an ``atom`` in a loop that may wait, before it changes them."""
+    operands, parts = instruction.operands, instruction.parts
+    if not operation_of(instruction).returns_old or len(operands) < 3 or parts[-1] not in _TYPES:
+        return None
+    verb = next((part for part in _OPERATIONS if part in parts), "")
+    if not verb or not isinstance(operands[0], Register) or operands[0].name == "_":
+        return None
+    return verb, parts[-1], [read(e, operand, parts[-1], True) for operand in operands[2:]]
+
+
+def count_progress(e: Context, instruction: Instruction, before: Before) -> None:
+    """Count an instruction that changed memory or read a clock as progress."""
+    if before is not None:
+        changed = e.op("and", e.bits(_changed(e, instruction, before)), e.mask())
+        step = e.cast("zext", e.differs(changed, 0), "i64")
+    elif operation_of(instruction).changes or _reads_clock(instruction):
+        step = e.const("i64", 1)
+    else:
+        return
+    place = e.offset("%block", BLOCK.PROGRESS)
+    e.store(e.op("add", e.load("i64", place, 8), step), place, 8)
+
+
+def _reads_clock(instruction: Instruction) -> bool:
+    """Whether an instruction reads a clock."""
+    return any(isinstance(item, Register) and item.name.startswith(_CLOCKS) for item in instruction.operands)
+
+
+def _changed(e: Context, instruction: Instruction, before: Before) -> Value:
+    """The lanes whose ``atom`` changed the value in memory."""
+    assert before is not None
+    operation, type_, (given, *more) = before
+    old = read(e, instruction.operands[0], type_, True)
+    zero = e.zero(given.type)
+    match operation:
+        case "exch":
+            return e.differs(old, given)
+        case "cas":
+            return e.equals(old, given) if more else e.differs(old, given)
+        case "add" | "xor":
+            return e.differs(given, zero)
+        case "or":
+            return e.differs(e.op("or", old, given), old)
+        case "and":
+            return e.differs(e.op("and", old, given), old)
+    sign = "s" if is_signed(type_) else "u"
+    return e.compare(f"icmp {sign}{'lt' if operation == 'min' else 'gt'}", given, old)

@@ -10,21 +10,19 @@ yields or fails. Registers that are still needed are then in the warp's memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any
 
 from tilewise.emulator.analysis.control_flow import EXIT
 from tilewise.emulator.analysis.pieces import Cut
 from tilewise.emulator.analysis.program import Program
-from tilewise.emulator.analysis.shapes import UNIFORM
 from tilewise.emulator.layout import WARP, Answer
-from tilewise.emulator.llvm.emit import vector
 from tilewise.emulator.lowering.apart import end_chain, list_stations, repeat_loop_apart
 from tilewise.emulator.lowering.blocks import lower_block
 from tilewise.emulator.lowering.context import Apart, Context
 from tilewise.emulator.lowering.piece_functions import Pieces
 from tilewise.emulator.lowering.suspend import can_diverge, masks_in_memory, number_deopts, waiting_blocks
-from tilewise.emulator.lowering.watch import watcher_for
-from tilewise.emulator.ptx.types import llvm_scalar
+from tilewise.emulator.lowering.watch import MODES
 
 __all__ = ["Lowered", "lower"]
 
@@ -50,15 +48,14 @@ def lower(program: Program, general: bool, name: str, mode: str = "plain", sums:
     """Lower a kernel: its fast build, or the general one, with the watcher that a mode has."""
     e = Context(program, general, name, sums)
     number_deopts(e)
-    e.watcher = watcher_for(mode, e)
+    if mode in MODES:
+        e.watcher, e.watched = resolve_name(MODES[mode])(e), True
     e.apart = _find_apart(e)
     e.full = program.thread_count % 32 == 0 and not _lanes_leave(e)
     e.grouped = not general and e.full
-    pieces = Pieces(e)
-    pieces.cut_blocks()
-    function = _write_function(e, pieces)
+    function = _write_function(e, Pieces(e))
     text = "\n".join([*e.globals, function, *e.declared.values(), _ATTRIBUTES])
-    return Lowered(name, text, e.hints, e.watcher.notes if e.watcher else [], e.watcher is not None)
+    return Lowered(name, text, e.hints, e.watcher.notes, e.watched)
 
 
 def _find_apart(e: Context) -> Apart:
@@ -80,24 +77,20 @@ def _lanes_leave(e: Context) -> bool:
     """Whether some lanes may leave before others."""
     if e.apart.leaving:
         return True
-    for block in e.program.flow.blocks:
-        if EXIT in block.terminator.targets and (
-            block.index in e.analysis.divergent or can_diverge(e.program, e.analysis, block)
-        ):
-            return True
-    return False
+    return any(
+        EXIT in block.terminator.targets
+        and (block.index in e.analysis.divergent or can_diverge(e.program, e.analysis, block))
+        for block in e.program.flow.blocks
+    )
 
 
 def _name_places(e: Context, cut: Cut) -> None:
     """Name where registers, lanes and counters are kept."""
-    for name, type_ in e.types.items():
-        shape = e.analysis.shapes.get(name, UNIFORM)
-        scalar = llvm_scalar(type_)
-        llvm = vector(scalar) if shape is None else scalar
+    for name in e.types:
         if name in e.program.resident:
             e.registers[name] = f"%kept.{e.program.slots[name]}"
         elif not cut.pieces:
-            e.registers[name] = e.alloca(llvm)
+            e.registers[name] = e.alloca(e.stored_type(name))
     if cut.homes:
         e.allocas.append(f"  %frame = alloca [{cut.bytes} x i8], align 64")
     e.live = e.alloca("i32")
@@ -134,7 +127,7 @@ def _enter(e: Context, cut: Cut) -> None:
             e.line(f"{e.apart.pending[index]} = getelementptr i8, ptr %warp, i64 {place}")
     e.warp_index()
     resume = e.load("i32", e.offset("%warp", WARP.RESUME), 4)
-    cases = " ".join(f"i32 {n}, label %{label}" for n, label in _resume_labels(e))
+    cases = " ".join(f"i32 {label.split('.')[1]}, label %{label}" for label in e.stops.labels)
     e.line(f"switch i32 {resume.ref}, label %start [ {cases} ]")
     e.place("start")
     for slot in masks if masks_in_memory(e) else ():
@@ -148,10 +141,6 @@ def _enter(e: Context, cut: Cut) -> None:
         e.jump("body.0")
 
 
-def _resume_labels(e: Context) -> list[tuple[int, str]]:
-    return [(int(label.split(".")[1]), label) for label in e.stops.labels]
-
-
 def _write_function(e: Context, pieces: Pieces) -> str:
     _name_places(e, pieces.cut)
     for block in e.program.flow.blocks:
@@ -162,7 +151,7 @@ def _write_function(e: Context, pieces: Pieces) -> str:
     if e.apart.chain:
         end_chain(e)
     e.place("leave")
-    if e.watcher:
+    if e.watched:
         e.watcher.leave(e.load("i32", e.live, 4))
     for label, answer in (("", Answer.EXIT), ("failed", Answer.FAULT), ("stopped", Answer.STOP)):
         if label:

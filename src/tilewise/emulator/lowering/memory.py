@@ -25,7 +25,7 @@ from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.lowering.values import address_of, read
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.modifiers import elements_of, space_of
-from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Symbol
+from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, Register, Symbol
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
 __all__ = [
@@ -60,23 +60,13 @@ WINDOWS = {
     "const": GENERIC_CONST,
     "param": GENERIC_PARAM,
 }
+_BASES = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}
+_LIMITS = {Space.SHARED: "%shared_bytes", Space.CONST: "%const_bytes", Space.PARAM: "%param_bytes"}
 # A generic address of global memory is that address; of the other spaces only the careful path knows.
 _FLAT = (Space.GLOBAL, Space.GENERIC)
 _MODIFIERS = {
-    "weak",
-    "volatile",
-    "relaxed",
-    "mmio",
-    "cta",
-    "cluster",
-    "gpu",
-    "sys",
-    "cg",
-    "cs",
-    "v2",
-    "v4",
-    "v8",
-}
+    "weak", "volatile", "relaxed", "mmio", "cta", "cluster", "gpu", "sys", "cg", "cs", "v2", "v4", "v8",
+}  # fmt: skip
 HINT_BYTES = 16
 FIRST_HINT = 64  # in the worker's memory; what lies before is its own
 _POINTERS = "ptr %ctx, ptr %worker, ptr %block, ptr %warp"
@@ -160,9 +150,7 @@ def take_address(e: Context, operand: Address) -> tuple[Value, tuple[int, ...] |
         value = address_of(e, Symbol(operand.base.name, operand.offset))
         return value, (0,) * 32
     shape = e.shape_of(operand.base)
-    own = e.types.get(operand.base.name, "u64")
-    value = read(e, operand.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", shape is None)
-    value = e.wide(value)
+    value = _read_address(e, operand.base, shape is None)
     low = min(shape.lanes) if shape else 0
     total = operand.offset + low
     if total:
@@ -170,15 +158,21 @@ def take_address(e: Context, operand: Address) -> tuple[Value, tuple[int, ...] |
     return value, tuple(lane - low for lane in shape.lanes) if shape else None
 
 
+def _read_address(e: Context, register: Register, as_vector: bool) -> Value:
+    own = e.types.get(register.name, "u64")
+    return e.wide(read(e, register, "u64" if TYPE_BYTES.get(own) == 8 else "u32", as_vector))
+
+
 def take_addresses(e: Context, instruction: Instruction, operand: Operand) -> Value:
     """Return the address of every lane."""
     if not isinstance(operand, Address):
         raise unsupported(instruction, "an address in brackets expected")
-    base, lanes = take_address(e, operand)
+    return _spread(e, *take_address(e, operand))
+
+
+def _spread(e: Emitter, base: Value, lanes: tuple[int, ...] | None) -> Value:
     wide = e.splat(base)
-    if lanes is not None and any(lanes):
-        wide = e.op("add", wide, e.lanes("i64", lanes))
-    return wide
+    return e.op("add", wide, e.lanes("i64", lanes)) if lanes is not None and any(lanes) else wide
 
 
 def _wrapped(e: Emitter, address: Value, space: Space) -> Value:
@@ -217,9 +211,7 @@ def covered(e: Context, instruction: Instruction) -> bool:
         return False
     group = e.program.leaders.get(id(instruction))
     if group is not None:
-        own = e.types.get(group.base.name, "u64")
-        value = read(e, group.base, "u64" if TYPE_BYTES.get(own) == 8 else "u32", False)
-        base = e.wide(value)
+        base = _read_address(e, group.base, False)
         start = e.op("add", base, group.low)
         room = e.op("add", Value("i64", "%shared_bytes"), 1)
         limit = e.intrinsic("llvm.usub.sat", room, group.high - group.low)
@@ -239,10 +231,7 @@ def _window_of(e: Context, access: MemoryAccess) -> tuple[Value, Value]:
         hint = _hint(e)
         start, room = e.load("i64", hint, 8), e.load("i64", e.offset(hint, 8), 8)
     else:
-        name = {Space.SHARED: "%shared_bytes", Space.CONST: "%const_bytes", Space.PARAM: "%param_bytes"}[
-            access.space
-        ]
-        start, room = e.const("i64", 0), e.op("add", Value("i64", name), 1)
+        start, room = e.const("i64", 0), e.op("add", Value("i64", _LIMITS[access.space]), 1)
     return start, e.intrinsic("llvm.usub.sat", room, span)
 
 
@@ -254,8 +243,7 @@ def _hint(e: Context) -> str:
 def pointer_of(e: Context, access: MemoryAccess, address: Value) -> str:
     if access.space in _FLAT:
         return e.as_pointer(address).ref
-    base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
-    return e.offset(base, address)
+    return e.offset(_BASES[access.space], address)
 
 
 def _pointers(e: Context, access: MemoryAccess) -> Value:
@@ -266,8 +254,7 @@ def _pointers(e: Context, access: MemoryAccess) -> Value:
         return e.set("<32 x ptr>", f"getelementptr i8, {mine}, {e.op('add', every_address(e, access), own)}")
     if access.space in _FLAT:
         return e.set("<32 x ptr>", f"inttoptr {access.base} to <32 x ptr>")
-    base = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}[access.space]
-    return e.set("<32 x ptr>", f"getelementptr i8, ptr {base}, {access.base}")
+    return e.set("<32 x ptr>", f"getelementptr i8, ptr {_BASES[access.space]}, {access.base}")
 
 
 def pointers(e: Context, access: MemoryAccess, start: str | None) -> Value:
@@ -306,12 +293,7 @@ def resolve(e: Context, access: MemoryAccess, write: int) -> str:
 
 def every_address(e: Emitter, access: MemoryAccess) -> Value:
     """Return each lane's address."""
-    if access.base.is_vector:
-        return _wrapped(e, access.base, access.space)
-    wide = e.splat(access.base)
-    assert access.lanes is not None
-    listed = e.op("add", wide, e.lanes("i64", access.lanes)) if any(access.lanes) else wide
-    return _wrapped(e, listed, access.space)
+    return _wrapped(e, _spread(e, access.base, access.lanes), access.space)
 
 
 def access_by_lane(e: Context, access: MemoryAccess, function: str) -> str:

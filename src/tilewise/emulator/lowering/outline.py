@@ -97,11 +97,7 @@ class Outline:
         for i, value in enumerate(sources):
             if _is_computed(value):
                 taken.append(Value(_integer(value.type), f"%a{i}"))
-                value = (
-                    taken[-1]
-                    if taken[-1].type == value.type
-                    else body.cast("bitcast", taken[-1], value.scalar)
-                )
+                value = body.cast("bitcast", taken[-1], value.scalar)
             inner.append(value)
         result = _compute(body, instruction, *inner)
         length = len(body.lines)
@@ -141,5 +137,4 @@ def _integer(type_: str) -> str:
 
 
 def _as_integer(e: Emitter, value: Value) -> Value:
-    type_ = _integer(value.type)
-    return value if type_ == value.type else e.set(type_, f"bitcast {value} to {type_}")
+    return e.cast("bitcast", value, _integer(value.scalar))

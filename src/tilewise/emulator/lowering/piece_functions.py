@@ -52,24 +52,19 @@ class _Slots(dict[str, str]):
 
 
 class Pieces:
-    """Lowers the pieces that were cut out of long blocks."""
+    """Lowers the pieces that are cut out of long blocks, where a build may have them.
+
+    NOTE: not in the general build, which may be entered at every check, nor where a watcher writes code.
+    """
 
     def __init__(self, e: Context) -> None:
         self.e, self.cut = e, Cut()
         self._written: set[str] = set()  # by the piece that is being written
         self._shared_exit: set[str] = set()  # registers that it keeps at one place for all its checks
         self._forms: dict[object, OperandTypes | None] = {}
-
-    def cut_blocks(self) -> None:
-        """Cut the long blocks into pieces, where this build may have them.
-
-        NOTE: not in the general build, which may be entered at every check, nor where a watcher writes code.
-        """
-        e = self.e
-        if e.general or e.watcher:
+        if e.general or e.watched:
             return
-        live = functools.partial(live_at, e)
-        self.cut = cut(e.program, e.analysis, live, _fits, self._row_kind)
+        self.cut = cut(e.program, e.analysis, functools.partial(live_at, e), self._row_kind)
         if self.cut.pieces:
             e.registers = _Slots(lambda name: e.alloca(e.stored_type(name)))
             e.registers |= {name: f"%home.{i}" for i, name in enumerate(self.cut.homes)}
@@ -238,9 +233,3 @@ class Pieces:
         for name in sorted(self._shared_exit):
             keep(e, name, self._home(name), e.program.general)
         e.line(f"ret i32 {int(Answer.DEOPT)}")
-
-
-def _fits(instruction: Instruction) -> bool:
-    """Whether an instruction may be in a piece: it neither suspends the warp nor counts turns of loops."""
-    operation = operation_of(instruction)
-    return operation.is_pure or operation.plain_access is not None

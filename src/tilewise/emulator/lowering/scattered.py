@@ -44,27 +44,19 @@ def gather(e: Context, access: MemoryAccess, rows: Value) -> list[Value]:
 
 def _load_neighbours(body: Emitter, element: str, count: int, width: int, result: str) -> None:
     """Where all lanes run and each has what lies behind the last one's: one load. The others go on."""
-    first = _branch_if_neighbours(body, count * width)
+    first, size = body.set("ptr", f"extractelement {_ROWS}, i64 0"), count * width
+    steps = body.lanes("i64", [lane * size for lane in range(32)])
+    wanted = body.set("<32 x ptr>", f"getelementptr i8, {first}, {steps}")
+    near = body.op("and", body.bits(body.equals(_ROWS, wanted)), _MASK)
+    body.branch(body.equals(near, -1), "neighbours", "apart")
+    body.place("neighbours")
     if is_transposed(element, count):
-        places = [body.offset(first.ref, lane * count * width) for lane in range(32)]
+        places = [body.offset(first.ref, lane * size) for lane in range(32)]
         parts = load_rows(body, element, count, places, width)
     else:
         parts = separate(body, body.load(f"<{32 * count} x {element}>", first.ref, width), count)
     _return_parts(body, parts, result)
     body.place("apart")
-
-
-def _branch_if_neighbours(body: Emitter, size: int) -> Value:
-    """Go on where all lanes run and their pointers are ``size`` bytes apart; the others to ``apart``. Return the first
-    pointer."""
-    first = body.set("ptr", f"extractelement {_ROWS}, i64 0")
-    wanted = body.set(
-        "<32 x ptr>", f"getelementptr i8, {first}, {body.lanes('i64', [lane * size for lane in range(32)])}"
-    )
-    near = body.op("and", body.bits(body.equals(_ROWS, wanted)), _MASK)
-    body.branch(body.equals(near, -1), "neighbours", "apart")
-    body.place("neighbours")
-    return first
 
 
 def _return_parts(body: Emitter, parts: list[Value], result: str) -> None:

@@ -108,21 +108,13 @@ def _thread(e: Context, name: str) -> Value:
         return e.const("i32", shape.value)
     table = f"{e.name}.{name[1:]}"
     index = e.cast("zext", Value("i32", "%index"), "i64")
-    if shape is not None:
-        values = ", ".join(f"i32 {row[0]}" for row in rows)
-        _table(e, table, f"[{len(rows)} x i32] [{values}]")
-        place = e.set("ptr", f"getelementptr i32, ptr @{table}, {index}")
-        return e.load("i32", place.ref, 4)
-    values = ", ".join(e.lanes("i32", row).type + " " + e.lanes("i32", row).ref for row in rows)
-    _table(e, table, f"[{len(rows)} x <32 x i32>] [{values}]")
-    place = e.set("ptr", f"getelementptr <32 x i32>, ptr @{table}, {index}")
-    return e.load("<32 x i32>", place.ref, 128)
-
-
-def _table(e: Context, name: str, text: str) -> None:
-    line = f"@{name} = private unnamed_addr constant {text}, align 128"
+    values = [e.lanes("i32", row) if shape is None else e.const("i32", row[0]) for row in rows]
+    type_, listed = values[0].type, ", ".join(map(str, values))
+    line = f"@{table} = private unnamed_addr constant [{len(rows)} x {type_}] [{listed}], align 128"
     if line not in e.globals:
         e.globals.append(line)
+    place = e.set("ptr", f"getelementptr {type_}, ptr @{table}, {index}")
+    return e.load(type_, place.ref, 128 if shape is None else 4)
 
 
 def _time(e: Context, name: str) -> tuple[Value, str]:

@@ -133,12 +133,9 @@ def resume(e: Context, number: int, names: set[str], to: str, from_fast: bool = 
     e.place(label)
     for name in sorted(names - e.program.resident):
         type_ = e.stored_type(name)
-        place = e.offset("%warp", e.program.slots[name])
-        if type_ == vector("i1"):
-            value = e.bits(e.load("i32", place, 64))
-        else:
-            value = e.load(type_, place, 64)
-        e.store(value, e.registers[name], 4)
+        packed = type_ == vector("i1")  # as the bits of one number
+        value = e.load("i32" if packed else type_, e.offset("%warp", e.program.slots[name]), 64)
+        e.store(e.bits(value) if packed else value, e.registers[name], 4)
     for index in () if masks_in_memory(e) else e.apart.chain:
         e.store(e.load("i32", pending_slot(e, index), 4), e.apart.pending[index], 4)
     current = e.load("i32", e.offset("%warp", WARP.PENDING), 4)
@@ -158,8 +155,7 @@ def guard_lanes(e: Context, instruction: Instruction, holds: Value) -> None:
     on, off = e.label("as"), e.label("not")
     e.branch(holds, on, off, likely=True)
     e.place(off)
-    if e.watcher:
-        e.watcher.hand_over(instruction)
+    e.watcher.hand_over(instruction)
     if not e.is_apart:
         e.store(e.const("i32", 0), e.current, 4)
     stop(e, Answer.DEOPT, number, live_at(e, e.block, position), e.program.general)

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewise.emulator.llvm.emit import Results, Value
-from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.operations.operation import OperandTypes
 from tilewise.emulator.operations.registry import enter, operations
 from tilewise.emulator.ptx.syntax import Instruction, PtxError
@@ -20,7 +18,6 @@ __all__ = [
     "check_operand_count",
     "edit_distance",
     "effect",
-    "known_opcodes",
     "pure",
     "refuse_other_forms",
     "same_types",
@@ -50,30 +47,24 @@ _OTHER_FORMS: dict[str, str] = {}  # by the start of a name: why what has no row
 
 def pure(*names: str, form: Callable[[Instruction], OperandTypes], **facts: Any) -> Callable[[Any], Any]:
     """Enter rows of pure operations: ``lower(emitter, instruction, *sources) -> result(s)``."""
-
-    def enter_all(function: Callable[..., Results]) -> Callable[..., Results]:
-        enter(*names, form=form, compute=function, **facts)
-        return function
-
-    return enter_all
+    return _enter_as("compute", names, form=form, **facts)
 
 
 def effect(*names: str, **facts: Any) -> Callable[[Any], Any]:
-    """Enter rows of operations that have effects: on memory, on other lanes or on control flow."""
-
-    def enter_all(function: Callable[[Context, Instruction], None]) -> Any:
-        enter(*names, emit=function, **facts)
-        return function
-
-    return enter_all
+    """Enter rows of operations that have effects, on memory, on other lanes or on control flow: ``lower(context,
+    instruction)``."""
+    return _enter_as("emit", names, **facts)
 
 
 def waits(*names: str, **facts: Any) -> Callable[[Any], Any]:
     """Enter rows of operations at which a warp may stop: ``lower(context, instruction) -> answer``."""
+    return _enter_as("wait", names, **facts)
 
-    def enter_all(function: Callable[[Context, Instruction], Value | None]) -> Any:
-        enter(*names, wait=function, **facts)
-        return function
+
+def _enter_as(column: str, names: tuple[str, ...], **facts: Any) -> Callable[[Any], Any]:
+    def enter_all(lower: Any) -> Any:
+        enter(*names, **{column: lower}, **facts)
+        return lower
 
     return enter_all
 
@@ -97,27 +88,24 @@ def same_types(sources: int) -> Callable[[Instruction], OperandTypes]:
     return form
 
 
-def known_opcodes() -> list[str]:
-    """Return every opcode of which an operation is lowered."""
-    return sorted({name.partition(".")[0] for name, row in operations().items() if row.is_lowered})
-
-
 def unsupported(instruction: Instruction, why: str = "") -> PtxError:
     """The error for an instruction that no table has, or not in this form."""
     name = instruction.written or instruction.name
     if why := why or _other_form(instruction):
-        return PtxError(instruction.line, f"{name}: {why}", instruction.source)
-    family = _UNSUPPORTED.get(instruction.opcode)
-    if family:
+        what = f"{name}: {why}"
+    elif family := _UNSUPPORTED.get(instruction.opcode):
         what = f"{family} are not supported (the instruction {name!r})"
-        return PtxError(instruction.line, what, instruction.source)
-    near = min(
-        filter(str.isalnum, known_opcodes()), key=lambda opcode: edit_distance(opcode, instruction.opcode)
-    )
-    is_near = edit_distance(near, instruction.opcode) <= (1 if len(instruction.opcode) < _LONG_OPCODE else 2)
-    hint = f"; the nearest known one is {near!r}" if is_near else ""
-    what = f"the instruction {name!r} is not supported{hint}"
+    else:
+        what = f"the instruction {name!r} is not supported{_nearest_opcode(instruction.opcode)}"
     return PtxError(instruction.line, what, instruction.source)
+
+
+def _nearest_opcode(opcode: str) -> str:
+    """What to say of the known opcode that an unknown one is a misspelling of; "" if it is none."""
+    known = {name.partition(".")[0] for name, row in operations().items() if row.is_lowered}
+    distances = [(edit_distance(name, opcode), name) for name in known if name.isalnum()]
+    distance, near = min(distances)
+    return f"; the nearest known one is {near!r}" if distance <= 1 + (len(opcode) >= _LONG_OPCODE) else ""
 
 
 def edit_distance(first: str, second: str) -> int:

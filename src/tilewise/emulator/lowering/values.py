@@ -8,9 +8,15 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.special import special
 from tilewise.emulator.lowering.tables import unsupported
-from tilewise.emulator.ptx.agreement import literal_disagreement, register_disagreement
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Symbol
-from tilewise.emulator.ptx.types import bits_of, is_signed, literal_bits, llvm_scalar
+from tilewise.emulator.ptx.types import (
+    bits_of,
+    is_signed,
+    literal_bits,
+    literal_disagreement,
+    llvm_scalar,
+    register_disagreement,
+)
 
 __all__ = ["address_of", "check_operand", "expand", "read", "read_bits", "write"]
 
@@ -43,17 +49,13 @@ def read(e: Context, operand: Operand, type_: str, as_vector: bool) -> Value:
                 raise unsupported(e.now, "only a predicate may be negated by !")
             value_ = read(e, item, "pred", as_vector)
             return e.op("xor", value_, 1)
-        case Register(name=name) if name in e.types:
-            stored = e.load(e.stored_type(name), e.registers[name], 4)
-            shape = e.analysis.shapes.get(name, UNIFORM)
-            if as_vector and not stored.is_vector:
-                stored = expand(e, stored, shape)
-            return _fit(e, stored, type_, e.types[name])
         case Register(name=name):
-            value_, own = special(e, name)
-            shape = e.shape_of(operand)
-            if as_vector and not value_.is_vector:
-                value_ = expand(e, value_, shape)
+            if name in e.types:
+                value_, own = e.load(e.stored_type(name), e.registers[name], 4), e.types[name]
+            else:
+                value_, own = special(e, name)
+            if as_vector:
+                value_ = expand(e, value_, e.shape_of(operand))
             return _fit(e, value_, type_, own)
         case Symbol():
             value_ = address_of(e, operand)
@@ -68,17 +70,17 @@ def read_bits(e: Context, operand: Operand, type_: str) -> Value:
 
 
 def _fit(e: Context, value: Value, type_: str, own: str) -> Value:
-    """A register's value as another type: the same bits, cut or filled with zeros if widths differ."""
+    """A value of the type ``own`` as another type: the same bits, cut where that is narrower.
+
+    Where it is wider, its own sign fills it.
+    """
     want = llvm_scalar(type_)
-    have = value.scalar
-    if have == want:
+    if value.scalar == want:
         return value
-    if have == "i1" or want == "i1":
+    if "i1" in (value.scalar, want):
         raise unsupported(e.now, "a predicate where a number is wanted, or the other way round")
-    wide, narrow = bits_of(own), bits_of(type_)
-    value = e.cast("bitcast", value, f"i{wide}")
-    if wide != narrow:
-        value = e.resize(value, f"i{narrow}", is_signed(own) and narrow > wide)
+    value = e.cast("bitcast", value, f"i{bits_of(own)}")
+    value = e.resize(value, f"i{bits_of(type_)}", is_signed(own))
     return e.cast("bitcast", value, want)
 
 
@@ -111,30 +113,13 @@ def write(e: Context, register: Register, value: Value, type_: str, shape: Shape
     stored = e.stored_type(register.name)
     if stored.startswith("<"):
         value = expand(e, value, shape)  # NOTE: before it is made wider: lanes may wrap around
-    value = _fit_result(e, value, type_, own)
-    merge = e.guard is not None or (e.is_apart and register.name not in e.analysis.local)
-    if merge:
+    value = _fit(e, value, own, type_)
+    if e.guard is not None or (e.is_apart and register.name not in e.analysis.local):
         e.merged.add(register.name)
         old = e.load(stored, slot, 4)
-        if value.is_vector:
-            value = e.select(e.bits(e.mask()), value, old)
-        else:
-            some = e.differs(e.mask(), 0)
-            value = e.select(some, value, old)
+        changes = e.bits(e.mask()) if value.is_vector else e.differs(e.mask(), 0)
+        value = e.select(changes, value, old)
     e.store(value, slot, 4)
-
-
-def _fit_result(e: Context, value: Value, type_: str, own: str) -> Value:
-    want = llvm_scalar(own)
-    if value.scalar == want:
-        return value
-    if value.scalar == "i1" or want == "i1":
-        raise unsupported(e.now, "a predicate where a number is wanted, or the other way round")
-    have_bits = bits_of(type_)
-    value = e.cast("bitcast", value, f"i{have_bits}")
-    # A result narrower than its register fills it by its own sign.
-    value = e.resize(value, f"i{bits_of(own)}", is_signed(type_))
-    return e.cast("bitcast", value, want)
 
 
 def address_of(e: Context, symbol: Symbol) -> Value:

@@ -10,12 +10,10 @@ write there); what it means is in the build's ``notes``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Protocol
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.context import Context, Watcher
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import MemoryAccess, access_of, every_address, take_address
 from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.operations.registry import operation_of
@@ -23,42 +21,34 @@ from tilewise.emulator.ptx.modifiers import elements_of
 from tilewise.emulator.ptx.syntax import Address, Instruction, Operand, PtxError
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
-__all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "access_at", "touches", "watcher_for"]
+__all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "access_at", "named_space", "touches"]
 
 MODES = {
-    "counted": "tilewise.emulator.profiling.counting",
-    "checked": "tilewise.emulator.checking.watcher",
-    "traced": "tilewise.emulator.profiling.tracing",
-    "recorded": "tilewise.emulator.profiling.recording",
+    "counted": "tilewise.emulator.profiling.counting:Counting",
+    "checked": "tilewise.emulator.checking.watcher:watcher",
+    "traced": "tilewise.emulator.profiling.tracing:Tracing",
+    "recorded": "tilewise.emulator.profiling.recording:RecordingWatcher",
 }
 _NAMED = {"": Space.GENERIC, "global": Space.GLOBAL, "shared": Space.SHARED}
 WORKER_WATCH = 24  # in a worker's memory: pointer to what its code writes down
 
 
-class Memories(Protocol):
-    """Gives compiled code of a watched launch the memory that it logs to."""
+class Memories:
+    """Gives compiled code of a watched launch the memory that it logs to: none, unless a subclass has some."""
 
     @property
     def launch(self) -> int:
         """The address of the memory that all workers share."""
-        ...
+        return 0
 
     @property
     def is_full(self) -> bool:
         """Whether the memory is full, so that the launch may end."""
-        ...
+        return False
 
     def worker(self, number: int) -> int:
         """Return the address of a worker's own memory."""
-        ...
-
-
-def watcher_for(mode: str, e: Context) -> Watcher | None:
-    """The watcher of a build, or None for the plain one."""
-    if mode not in MODES:
-        return None
-    made: Watcher = import_module(MODES[mode]).watcher(e)
-    return made
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +74,7 @@ def touches(e: Context, instruction: Instruction) -> list[Touch]:
 def _touch(e: Context, instruction: Instruction, access: Access) -> Touch:
     operand = instruction.operands[access.operand]
     if access.rows:  # of 16 bytes, for each lane that names one
-        found = access_at(e, instruction, operand, _space(instruction), 16)
+        found = access_at(e, instruction, operand, named_space(instruction), 16)
     elif access.size is not None:
         found = access_at(e, instruction, operand, _NAMED[access.space], access.size(instruction))
     elif access.action == "atomic":
@@ -106,11 +96,12 @@ def access_at(
 
 def _atomic(e: Context, instruction: Instruction, operand: Operand) -> MemoryAccess:
     type_ = instruction.parts[-1]
-    space = Space.GLOBAL if "global" in instruction.parts else _space(instruction)
+    space = Space.GLOBAL if "global" in instruction.parts else named_space(instruction)
     access = access_at(e, instruction, operand, space, 1)
     known = type_ if type_ in TYPE_BYTES else "b32"
     return access._replace(type=known, elements=elements_of(instruction))
 
 
-def _space(instruction: Instruction) -> Space:
+def named_space(instruction: Instruction) -> Space:
+    """Return the space of an instruction's address: shared memory if it says so, else any."""
     return Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC

@@ -7,9 +7,7 @@ are *bank conflicts*. *Ideal* is what the bytes of the lanes that run would take
 
 Exceptions, measured on an H200. Loads of 8 and 16 bytes in which every lane shares its address with its
 neighbour (lane n with n^1, or with n^2), or has a neighbour that does not run, go twice as many lanes a phase.
-In atomics lanes do not share: a word that several lanes access counts several times. Asynchronous copies are the
-same, and their words come through banks on their way in as well: a lane waits for those before it at both ends.
-Copies that go past the L1 (``.cg``) take a pass for each pair of lines that they go between.
+In atomics and asynchronous copies lanes do not share: a word that several lanes access counts several times.
 
 Loads take *turns* of the one memory that the L1 and shared memory are, measured on an H200 as cycles: as many as the
 most wanted bank has different words wanted, of all 32 lanes together. So loads of 8 and 16 bytes that share words take
@@ -33,8 +31,6 @@ __all__ = [
     "WORD_BYTES",
     "Kind",
     "atomic_sectors",
-    "copy_passes",
-    "copy_wavefronts",
     "ideal",
     "lanes_a_phase",
     "least_sectors",
@@ -94,48 +90,6 @@ def wavefronts(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
             wanted[word % BANKS] += 1
         total += max(wanted)
     return total
-
-
-def copy_wavefronts(targets: Lanes, sources: Lanes, size: int) -> int:
-    """Return the wavefronts of an asynchronous copy through the L1: those of the lane that waits longest."""
-    total, step = 0, lanes_a_phase(size)
-    for start in range(0, len(targets), step):
-        pairs = [
-            (_banks(t, size), _banks(s, size))
-            for t, s in zip(targets[start : start + step], sources[start : start + step], strict=True)
-            if t is not None and s is not None
-        ]
-        into, out_of = [0] * BANKS, [0] * BANKS
-        for target, source in pairs:
-            for bank in target:
-                into[bank] += 1
-            for bank in source:
-                out_of[bank] += 1
-        waits = [
-            max(into[b] for b in target) + max(out_of[b] for b in source) - 1 for target, source in pairs
-        ]
-        total += max(waits, default=0)
-    return total
-
-
-def _banks(address: int, size: int) -> list[int]:
-    return [(address + byte) // WORD_BYTES % BANKS for byte in range(0, size, WORD_BYTES)]
-
-
-def copy_passes(targets: Lanes, sources: Lanes) -> int:
-    """Return the wavefronts of an asynchronous copy past the L1.
-
-    Sectors go from one line to another together if they keep their distance, or all go backwards.
-    """
-    groups: dict[tuple[int, int], tuple[set[tuple[int, int]], set[tuple[int, int]]]] = {}
-    for target, source in zip(targets, sources, strict=True):
-        if target is None or source is None:
-            continue
-        forward, backward = groups.setdefault((source // LINE_BYTES, target // LINE_BYTES), (set(), set()))
-        one, other, within = source // SECTOR_BYTES, target // SECTOR_BYTES, (source - target) % SECTOR_BYTES
-        forward.add(((one - other) % 4, within))
-        backward.add(((one + other) % 4, within))
-    return sum(min(len(forward), len(backward)) for forward, backward in groups.values())
 
 
 def phases(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:

@@ -17,7 +17,7 @@ from tilewise.emulator.families.bulk import Columns, put_prefetch
 from tilewise.emulator.families.tensor_copies import put_tensor_prefetch
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Flight
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, Routine
+from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb, take_map
@@ -37,7 +37,6 @@ COPY_VERBS = {
     "remote": Verb.WRITE,
     "remote_reduce": Verb.CHANGE,
 }
-_CONTEXT = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _LINE, _SECTOR_SHIFT = 128, 5
 _PAIR = 2  # sectors of a piece for several blocks, at least
@@ -95,7 +94,7 @@ def _note(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
 
 def _bulk() -> Routine:
     numbers = {"kind": "i32", "verb": "i32", "straight": "i32", "how": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_watch_bulk", "i32", **_CONTEXT, columns="ptr", figures="ptr", log="ptr", **numbers)
+    r = Routine("tw_watch_bulk", "i32", **POINTERS, columns="ptr", figures="ptr", log="ptr", **numbers)
     r.give_if(r.equals(r["mask"], 0), 0)
     sink = r.reserve(f"[{_SINK.SIZE} x i8]", 8)
     data = r.reserve(f"[{REQUEST.VALUES} x i8]", 64)

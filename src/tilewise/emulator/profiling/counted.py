@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.build import Build
+from tilewise.emulator.lowering.watch import Memories
 from tilewise.emulator.profiling.accesses import (
     Kind,
     atomic_sectors,
@@ -24,12 +25,11 @@ from tilewise.emulator.profiling.accesses import (
 from tilewise.emulator.profiling.copies import CopyFigure
 from tilewise.emulator.profiling.counting import BLOCK_COUNTS
 from tilewise.emulator.profiling.slow_path_counts import CLASSES, TABLE
-from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS, WIDTHS, Figure
+from tilewise.emulator.profiling.support import FIGURES, OF_WIDTH, WAY, WAYS, WIDTHS, Figure
 from tilewise.emulator.ptx.library import LIBRARY_LINE
 
 __all__ = [
     "AccessCounts",
-    "AccessSample",
     "CopyCounts",
     "Counters",
     "Counts",
@@ -38,11 +38,12 @@ __all__ = [
     "WgmmaRuns",
 ]
 
+LaneAddresses = tuple[int | None, ...]  # None for a lane that did not run
 Figures = npt.NDArray[np.int64]  # one for each multiprocessor
 _LANES = 32
 
 
-class Counters:
+class Counters(Memories):
     """Memory for the counts of one launch, on a GPU of so many multiprocessors."""
 
     def __init__(self, build: Build, multiprocessors: int) -> None:
@@ -56,10 +57,6 @@ class Counters:
     @property
     def launch(self) -> int:
         return int(self._launch.ctypes.data)
-
-    @property
-    def is_full(self) -> bool:
-        return False
 
     def worker(self, number: int) -> int:
         """Allocate a worker's zeroed memory, cached patterns first, then the rows; return its address."""
@@ -93,14 +90,6 @@ class InstructionRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class AccessSample:
-    """The addresses of one access, lane by lane; None for a lane that did not run."""
-
-    addresses: tuple[int | None, ...]
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class AccessCounts:
     """Counts of the memory accesses of one PTX instruction."""
 
@@ -123,13 +112,9 @@ class AccessCounts:
     sharing: Figures  # wavefronts of an atomic access in which lanes share words
     distinct: Figures  # addresses that are different, within each run
     turns: Figures  # of the L1 and shared memory, if it is a load
-    seen: AccessSample | None = None
+    seen: LaneAddresses | None = None  # as an example
     passes: Figures | None = None  # of a copy: wavefronts if it goes past the L1
     fills: bool = False  # whether a copy may read less than it writes
-
-    @property
-    def has_static_lanes(self) -> bool:
-        return self.seen is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +144,7 @@ class WgmmaRuns:
 class SlowPath:
     """The warps of a division or root in which some lane took the slow path.
 
-    Classes of lanes are numbered as in ``slow_paths.CLASSES``; a set of them is a number with those bits.
+    Classes of lanes are numbered as in ``slow_path_counts.CLASSES``; a set of them is a number with those bits.
     """
 
     line: int
@@ -207,7 +192,6 @@ class Counts:
     def instruction_runs(self) -> list[InstructionRuns]:
         """List every instruction of the user's PTX, in the order of the flow, with its runs."""
         found = []
-        guards = 2 * self._blocks * BLOCK_COUNTS + 16 * self.about["deopts"]
         for index, block in enumerate(self.about["blocks"]):
             runs, threads = self.block_runs(index), self.block_threads(index)
             for line, name, guard, _ in block["items"]:
@@ -215,7 +199,7 @@ class Counts:
                     continue
                 on_runs, on_threads = runs, threads
                 if guard >= 0:
-                    at = guards + 16 * guard
+                    at = self.about["guarded"] + 16 * guard
                     on_runs, on_threads = self._word(at), self._word(at + 8)
                 found.append(InstructionRuns(line, name, index, runs, threads, on_runs, on_threads))
             if block["end"] and (block["kind"] != "branch" or _branches(block["end"][1])):
@@ -233,9 +217,8 @@ class Counts:
 
     def places(self) -> list[AccessCounts]:
         """List the access counts of every instruction, by shared and global memory."""
-        start = self._figures_at
         return [
-            self._place(number, about, start + 8 * FIGURES * number)
+            self._place(number, about)
             for number, about in enumerate(self.about["points"])
             if about and about["action"] != "bulk" and about["line"] != LIBRARY_LINE
         ]
@@ -254,7 +237,7 @@ class Counts:
         found = []
         for number, about in enumerate(self.about["points"]):
             if about and about["action"] == "bulk":
-                at = self._figures_at + 8 * FIGURES * number
+                at = self._figures_at(number)
                 figures = {item: self._word(at + 8 * item).copy() for item in CopyFigure}
                 tensor = bool(figures[CopyFigure.TENSORS].any())
                 found.append(CopyCounts(about["line"], about["name"], about["way"], tensor, figures))
@@ -266,7 +249,6 @@ class Counts:
 
     def slow_paths(self) -> list[SlowPath]:
         """List the instructions that have a slow path, with the warps that took it."""
-        start = self._figures_at + 8 * FIGURES * len(self.about["points"])
         found = []
         for number, (line, kind) in enumerate(self.about["divisions"]):
             at = self.about["tables"] + TABLE.SIZE * number
@@ -277,15 +259,17 @@ class Counts:
                 for one, many in table[TABLE.SETS // 8 :].reshape(-1, 2).tolist():
                     if many:
                         sets[one] = sets.get(one, 0) + many
-            found.append(SlowPath(line, kind, self._word(start + 8 * number), sets, lanes.tolist()))
+            found.append(
+                SlowPath(line, kind, self._word(self.about["slow"] + 8 * number), sets, lanes.tolist())
+            )
         return found
 
-    @property
-    def _figures_at(self) -> int:
-        guards: int = 2 * self._blocks * BLOCK_COUNTS + 16 * self.about["deopts"]
-        return guards + 16 * len(self.about["guards"])
+    def _figures_at(self, number: int) -> int:
+        """Return where the figures of an access are."""
+        return int(self.about["figures"]) + 8 * FIGURES * number
 
-    def _place(self, number: int, about: dict[str, Any], at: int) -> AccessCounts:
+    def _place(self, number: int, about: dict[str, Any]) -> AccessCounts:
+        at = self._figures_at(number)
         figure = {item: self._word(at + 8 * item).copy() for item in Figure}
         size = about["size"]
         waves = {
@@ -295,12 +279,8 @@ class Counts:
         }
         ideals = {width: figure[Figure.SHARED].copy() for width in WIDTHS if width >= size}
         stages = {width: figure[Figure.SHARED].copy() for width in ideals}
-        for width, one, other in (
-            (8, Figure.IDEAL_8, Figure.PHASES_8),
-            (16, Figure.IDEAL_16, Figure.PHASES_16),
-        ):
-            if width in ideals:
-                ideals[width], stages[width] = figure[one].copy(), figure[other].copy()
+        for width in ideals.keys() & OF_WIDTH:
+            ideals[width], stages[width] = (figure[item].copy() for item in OF_WIDTH[width])
         kind = Kind(about["kind"])
         for base, runs, threads in self._static(about):
             lanes = [base + lane if i < about["rows"] else None for i, lane in enumerate(about["lanes"])]
@@ -351,7 +331,7 @@ class Counts:
         counted = [self._word(about["at"] + 8 * i) for i in range(about["classes"])]
         return [(i * about["step"], runs, about["rows"] * runs) for i, runs in enumerate(counted)]
 
-    def _sample(self, number: int, about: dict[str, Any]) -> AccessSample | None:
+    def _sample(self, number: int, about: dict[str, Any]) -> LaneAddresses | None:
         """Return the lanes' addresses of one access, as an example; None if none was seen."""
         for memory in self.ways:
             ways = memory[number * WAYS * WAY.SIZE : (number + 1) * WAYS * WAY.SIZE].reshape(WAYS, WAY.SIZE)
@@ -359,13 +339,11 @@ class Counts:
                 base, mask = int(way[WAY.BASE :].view(np.int64)[0]), int(way[WAY.MASK :].view(np.uint32)[0])
                 if mask:
                     keys = way[: 8 * _LANES].view(np.int64)
-                    listed = [base + int(k) if mask >> i & 1 else None for i, k in enumerate(keys)]
-                    return AccessSample(tuple(listed), about["size"])
+                    return tuple(base + int(k) if mask >> i & 1 else None for i, k in enumerate(keys))
                 if base & WAY.KNOWN:
                     lowest = base & ~WAY.KNOWN
                     rows = about["rows"]
-                    lanes = [lowest + lane if i < rows else None for i, lane in enumerate(about["lanes"])]
-                    return AccessSample(tuple(lanes), about["size"])
+                    return tuple(lowest + lane if i < rows else None for i, lane in enumerate(about["lanes"]))
         return None
 
 

@@ -19,7 +19,7 @@ from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.lowering.context import Context, Watcher
-from tilewise.emulator.lowering.values import read
+from tilewise.emulator.lowering.values import read_bits
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, touches
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.operations.registry import operation_of
@@ -30,7 +30,7 @@ from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction, Register
 
-__all__ = ["BLOCK_COUNTS", "Layout", "watcher"]
+__all__ = ["BLOCK_COUNTS", "Counting", "Layout"]
 
 _LINE = 128
 _WORD = 4
@@ -66,6 +66,7 @@ class Layout:
         self.classes = self.slow + 8 * len(self.divisions)
         self.tables = WAY.SIZE * WAYS * count  # of divisions, before the first row
         self.ways = self.tables + TABLE.SIZE * len(self.divisions)  # bytes before the first row
+        self.starts = {name: getattr(self, name) for name in ("guarded", "figures", "slow", "tables", "ways")}
 
 
 def _places(instruction: Instruction) -> int:
@@ -96,13 +97,10 @@ class Counting(Watcher):
         self.about: dict[str, Any] = {
             "blocks": _describe_blocks(e.program, self.layout),
             "handed": [],
-            "deopts": len(e.program.deopts),
             "points": [None] * self.layout.point_count,
             "products": _products(e.program),
-            "guards": [None] * len(self.layout.guards),
             "divisions": _divisions(e.program),
-            "tables": self.layout.tables,
-            "ways": self.layout.ways,
+            **self.layout.starts,
             "row": self.end,
         }
         self.notes = [self.about]
@@ -187,12 +185,8 @@ class Counting(Watcher):
         return self.e.wide(self.e.count_bits(lanes))
 
     def _count_guard(self, instruction: Instruction) -> None:
-        e = self.e
-        lanes = e.mask()
-        number = self.layout.guards[id(instruction)]
-        at = self.layout.guarded + 16 * number
-        some = e.differs(lanes, 0)
-        self._add(at, e.wide(some))
+        lanes, at = self.e.mask(), self.layout.guarded + 16 * self.layout.guards[id(instruction)]
+        self._add(at, self.e.wide(self.e.differs(lanes, 0)))
         self._add(at + 8, self._threads(lanes))
 
     def _read_operands(self, instruction: Instruction) -> list[Value]:
@@ -200,8 +194,7 @@ class Counting(Watcher):
         kind = kind_of(instruction)
         assert kind
         count, type_ = operands_of(kind)
-        given = instruction.operands[1 : 1 + count]
-        return [self.e.cast("bitcast", read(self.e, item, type_, True), f"i{type_[1:]}") for item in given]
+        return [read_bits(self.e, item, type_) for item in instruction.operands[1 : 1 + count]]
 
     def _count_division(self, instruction: Instruction, given: list[Value]) -> None:
         """Count the lanes that take the slow path."""
@@ -220,43 +213,31 @@ class Counting(Watcher):
         if access.space not in (Space.GENERIC, Space.GLOBAL, Space.SHARED, Space.OWN):
             return
         rows, kind = _rows(instruction, touch), _kind(touch)
-        if e.general:
+        space = _SPACES.get(access.space, "shared")
+        about = self._note(
+            instruction, number, touch.action, space=space, size=touch.size, rows=rows, kind=int(kind)
+        )
+        if e.general or access.lanes is None or access.space == Space.GENERIC:
             self._count_by_lane(number, touch, rows, kind)
-            return
-        about: dict[str, Any] = {
-            "line": instruction.line,
-            "name": instruction.name,
-            "action": touch.action,
-            "space": _SPACES.get(access.space, "shared"),
-            "size": touch.size,
-            "block": e.block.index,
-            "rows": rows,
-            "kind": int(kind),
-        }  # fmt: skip
-        self.about["points"][number] = about
-        known = access.lanes is not None and access.space != Space.GENERIC
-        if not known:
-            self._count_by_lane(number, touch, rows, kind)
-            return
-        self._count_by_class(instruction, number, touch, about)
+        else:
+            self._count_by_class(instruction, number, touch, about)
+
+    def _note(self, instruction: Instruction, number: int, action: str, **more: Any) -> dict[str, Any]:
+        """Note what the figures of an access are of. The fast build does for both."""
+        about = {"line": instruction.line, "name": instruction.name, "action": action}
+        about |= {"block": self.e.block.index, **more}
+        if not self.e.general:
+            self.about["points"][number] = about
+        return about
 
     def _count_async_copy(self, instruction: Instruction, number: int, source: Touch, target: Touch) -> None:
         """Count the writing half of an asynchronous copy, which depends on the reading half; the place behind
         it remembers that.
         """
         e = self.e
-        if not e.general:
-            self.about["points"][number] = {
-                "line": instruction.line,
-                "name": instruction.name,
-                "action": "fill",
-                "space": "shared",
-                "size": target.size,
-                "block": e.block.index,
-                "rows": 32,
-                "kind": int(Kind.EACH),
-                "fills": len(instruction.operands) > _PLAIN_COPY,
-            }
+        fills = len(instruction.operands) > _PLAIN_COPY
+        about = {"space": "shared", "size": target.size, "rows": 32, "kind": int(Kind.EACH), "fills": fills}
+        self._note(instruction, number, "fill", **about)
         if self.targets == "":
             self.targets = e.alloca("[32 x i64]", 64)
         buffer = e.list_addresses(source.addresses)
@@ -267,11 +248,8 @@ class Counting(Watcher):
 
     def _count_bulk_copy(self, instruction: Instruction, number: int, way: str) -> None:
         """Count a bulk copy in the figures of ``CopyFigure``."""
-        e = self.e
-        if not e.general:
-            about = {"line": instruction.line, "name": instruction.name, "action": "bulk", "way": way}
-            self.about["points"][number] = about
-        watch_copy(e, instruction, way, self._figures(number), NULL, 0)
+        self._note(instruction, number, "bulk", way=way)
+        watch_copy(self.e, instruction, way, self._figures(number), NULL, 0)
 
     def _figures(self, number: int) -> str:
         """Return the pointer to the figures of an access."""
@@ -311,8 +289,7 @@ class Counting(Watcher):
         self.end += 8 * count
         self.about["row"] = self.end
         done = ""
-        scalar = guarded and instruction.guard is not None and self.e.guard is None
-        if not whole or (guarded and not scalar):
+        if not whole or (guarded and e.guard is not None):
             done, all_of, some = e.label("done"), e.label("all"), e.label("some")
             e.branch(e.equals(e.mask(), -1), all_of, some)
             e.place(some)
@@ -392,8 +369,3 @@ def _test_lines(condition: Register, written: Mapping[str, Sequence[Instruction]
             seen |= fresh
             names += fresh
     return sorted(lines)
-
-
-def watcher(e: Context) -> Counting:
-    """The watcher of a counted build."""
-    return Counting(e)

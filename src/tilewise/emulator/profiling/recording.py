@@ -24,12 +24,12 @@ from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.memory import every_address
 from tilewise.emulator.lowering.values import read
-from tilewise.emulator.lowering.watch import WORKER_WATCH, access_at, touches
+from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories, access_at, named_space, touches
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Vector
 from tilewise.emulator.support.bulk_requests import COLUMN, REQUEST
 
-__all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "routines", "watcher"]
+__all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "RecordingWatcher", "routines"]
 
 _USED, _CAPACITY, _LOST, _LOW, _HIGH, _ONLY = 0, 8, 16, 24, 32, 40
 _HEADER = 64
@@ -117,7 +117,7 @@ class RecordingWatcher(Watcher):
     def after(self, instruction: Instruction, seen: Any) -> None:
         operation = operation_of(instruction)
         if operation.copy_kind(instruction):
-            self._emit_bulk_events(instruction)
+            self._call("tw_record_bulk", instruction, None, self.e.columns())
         elif operation.multiplies_matrices and seen is None:
             self._emit_event(instruction, EventKind.PRODUCT)
         elif operation.multiplies_matrices:
@@ -154,21 +154,12 @@ class RecordingWatcher(Watcher):
         operand = next((item for item in instruction.operands if isinstance(item, Address)), None)
         if operand is None:
             return None
-        space = (
-            Space.SHARED if any(part.startswith("shared") for part in instruction.parts) else Space.GENERIC
-        )
-        return every_address(self.e, access_at(self.e, instruction, operand, space, 8))
+        return every_address(self.e, access_at(self.e, instruction, operand, named_space(instruction), 8))
 
     def _read_descriptors(self, instruction: Instruction) -> list[tuple[int, Value]]:
         """Return number and value of the descriptors that a product reads: 0 for A, 1 for B."""
         given = enumerate(instruction.operands[1:3])
         return [(i, read(self.e, item, "b64", True)) for i, item in given if not isinstance(item, Vector)]
-
-    def _emit_bulk_events(self, instruction: Instruction) -> None:
-        e = self.e
-        log, number, warp = self._event_source()
-        place = e.const("i64", self._places[id(instruction)])
-        e.call("tw_record_bulk", "void", log, place, number, warp, e.mask(), e.columns())
 
     def _emit_event(
         self,
@@ -179,12 +170,18 @@ class RecordingWatcher(Watcher):
         addresses: Value | None = None,
         mask: Value | None = None,
     ) -> None:
+        given = NULL if addresses is None else self.e.list_addresses(addresses)
+        about = self.e.const("i64", int(what) | space << 8 | size << 32)
+        self._call("tw_record", instruction, mask, about, given)
+
+    def _call(self, routine: str, instruction: Instruction, mask: Value | None, *more: Value | str) -> None:
+        """Call a routine that logs events of some lanes, or of all that run the instruction."""
         e = self.e
-        given = NULL if addresses is None else e.list_addresses(addresses)
-        log, number, warp = self._event_source()
+        log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
+        warp = e.wide(e.load("i32", e.offset("%warp", WARP.INDEX), 4))
+        number = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8)
         place = e.const("i64", self._places[id(instruction)])
-        about = e.const("i64", int(what) | space << 8 | size << 32)
-        e.call("tw_record", "void", log, place, number, warp, mask or e.mask(), about, given)
+        e.call(routine, "void", log, place, number, warp, mask or e.mask(), *more)
 
     def _reading_lanes(self, instruction: Instruction) -> Value | None:
         """Return the lanes of an asynchronous copy that read, not just fill with zeros; None: all."""
@@ -193,18 +190,6 @@ class RecordingWatcher(Watcher):
             return None
         read = bytes_to_read(e, operands[3], int(operands[2].value))
         return e.op("and", e.mask(), e.bits(e.differs(read, 0)))
-
-    def _event_source(self) -> tuple[Value, Value, Value]:
-        """Return the worker's log, the block's number and the warp's index."""
-        e = self.e
-        log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
-        warp = e.wide(e.load("i32", e.offset("%warp", WARP.INDEX), 4))
-        return log, e.load("i64", e.offset("%block", BLOCK.NUMBER), 8), warp
-
-
-def watcher(e: Context) -> RecordingWatcher:
-    """The watcher of a recorded build."""
-    return RecordingWatcher(e)
 
 
 _EVENT_PARAMETERS = {"log": "ptr", "place": "i64", "block": "i64", "warp": "i64", "mask": "i32"}
@@ -268,7 +253,7 @@ def _record_bulk() -> Routine:
     return r
 
 
-class Recorder:
+class Recorder(Memories):
     """Memory for the log of each worker of one launch.
 
     ``window``: record nothing but stores that touch a byte of it, from its first to before its second address, and
@@ -276,13 +261,9 @@ class Recorder:
     """
 
     def __init__(self, build: Build, most: int, window: tuple[int, int] | None = None) -> None:
-        self._places = [PlaceNote(*note) for note in build.notes]
+        self.places = [PlaceNote(*note) for note in build.notes]  # the instructions, by place number
         self._most, self._window = most, window
         self._logs: list[npt.NDArray[np.int64]] = []
-
-    @property
-    def launch(self) -> int:
-        return 0
 
     @property
     def is_full(self) -> bool:
@@ -295,11 +276,6 @@ class Recorder:
             log[_LOW // 8], log[_HIGH // 8], log[_ONLY // 8] = *self._window, 1
         self._logs.append(log)
         return int(log.ctypes.data)
-
-    @property
-    def places(self) -> list[PlaceNote]:
-        """The instructions, by place number."""
-        return self._places
 
     @property
     def lost(self) -> int:

@@ -8,13 +8,14 @@ then nothing is counted anew.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import partial
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import MutableValue, Routine
 from tilewise.emulator.profiling.accesses import SECTOR_BYTES, TAGS, WORD_BYTES, Kind, lanes_a_phase
 
-__all__ = ["FIGURES", "WAY", "WAYS", "WIDTHS", "Figure", "routines"]
+__all__ = ["FIGURES", "OF_WIDTH", "WAY", "WAYS", "WIDTHS", "Figure", "look_for", "routines"]
 
 WAYS = 8
 WIDTHS = (1, 2, 4, 8, 16)
@@ -57,7 +58,8 @@ class WAY:
     SIZE = 512
 
 
-_OF_WIDTH = {8: (Figure.IDEAL_8, Figure.PHASES_8), 16: (Figure.IDEAL_16, Figure.PHASES_16)}
+# Figures of an access of so many bytes a lane: the wavefronts that it would take at best, and without conflicts.
+OF_WIDTH = {8: (Figure.IDEAL_8, Figure.PHASES_8), 16: (Figure.IDEAL_16, Figure.PHASES_16)}
 
 
 def routines() -> list[Routine]:
@@ -126,6 +128,10 @@ def _one_lane(r: Routine) -> None:
     r.store(r.op("add", r.load(_ALL, r["figures"].ref, 8), more), r["figures"].ref, 8)
 
 
+def _put_figure(r: Routine, figure: int, value: Value) -> None:
+    r.put(r["figures"], 8 * figure, value)
+
+
 def _count_pattern() -> Routine:
     """Compute the figures of an access whose pattern of lanes is not in the cache."""
     r = Routine(
@@ -135,10 +141,7 @@ def _count_pattern() -> Routine:
     figures, mask, size = r["figures"], r["mask"], r["size"]
     r.fill(figures, 0, 8 * FIGURES)
     one = r.const("i64", 1)
-
-    def put(figure: int, value: Value) -> None:
-        r.put(figures, 8 * figure, value)
-
+    put = partial(_put_figure, r)
     put(Figure.RUNS, one)
     put(Figure.THREADS, r.wide(r.count_bits(mask)))
     generic = r.equals(r["space"], Space.GENERIC)
@@ -160,7 +163,7 @@ def _count_pattern() -> Routine:
                 waves = r.call("tw_count_waves", "i32", r["addresses"], mask, width, at_once, r["kind"])
                 put(Figure.WAVES + i, r.wide(waves))
                 if width > WORD_BYTES:
-                    ideal, phases = _OF_WIDTH[width]
+                    ideal, phases = OF_WIDTH[width]
                     least = r.op("udiv", r.op("add", running, lanes - 1), lanes)
                     put(ideal, r.wide(r.intrinsic("llvm.umin", waves, least)))
                     put(phases, r.wide(r.select(pairs, _phases(r, mask, 2 * lanes), _phases(r, mask, lanes))))
@@ -178,10 +181,7 @@ def _count_pattern() -> Routine:
 
 def _count_outside(r: Routine, each: Value) -> None:
     """Compute the figures of an access to global memory. ``each``: lanes do not share words."""
-
-    def put(figure: int, value: Value) -> None:
-        r.put(r["figures"], 8 * figure, value)
-
+    put = partial(_put_figure, r)
     put(Figure.GLOBAL, r.const("i64", 1))
     touched = {}
     for figure, shift in ((Figure.SECTORS, 5), (Figure.LINES, 7)):
@@ -263,14 +263,19 @@ def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableVal
     there = r.field(place, 0, "i32")
     row = r.item(words, bank, 512)
     found = r.variable("i1", 0)
-    with r.count(r.wide(there)) as i:
-        same = r.equals(r.element(row, i, "i32"), word)
-        found.put(r.op("or", found.get(), same))
+    look_for(r, found, word, row, there)
     with r.unless(r.op("and", found.get(), shares)):
         r.put(r.item(row, there, 4), 0, word)
         more = r.op("add", there, 1)
         r.put(place, 0, more)
         most.put(r.intrinsic("llvm.umax", most.get(), more))
+
+
+def look_for(r: Routine, found: MutableValue, value: Value, listed: Value, count: Value) -> None:
+    """Set ``found`` if a value is among the ``count`` first ones of a list."""
+    with r.count(r.wide(count)) as i:
+        same = r.equals(r.element(listed, i, value.type), value)
+        found.put(r.op("or", found.get(), same))
 
 
 def _pieces() -> Routine:
@@ -282,9 +287,7 @@ def _pieces() -> Routine:
     with r.each_lane(r["mask"]) as lane:
         piece = r.op("lshr", r.element(r["addresses"], lane, "i64"), by)
         found = r.variable("i1", 0)
-        with r.count(r.wide(total.get())) as i:
-            same = r.equals(r.element(pieces, i, "i64"), piece)
-            found.put(r.op("or", found.get(), same))
+        look_for(r, found, piece, pieces, total.get())
         with r.unless(found.get()):
             r.put(r.item(pieces, total.get(), 8), 0, piece)
             total.add(1)
@@ -355,7 +358,11 @@ def _copy() -> Routine:
 
 
 def _copy_waves() -> Routine:
-    """Return ``accesses.copy_wavefronts``."""
+    """Return the wavefronts of an asynchronous copy through the L1.
+
+    Its words come through banks on their way in as well: a lane waits for those before it at both ends, and a copy
+    takes as long as the lane that waits longest.
+    """
     r = Routine("tw_count_copy_waves", "i32", targets="ptr", sources="ptr", mask="i32", size="i32")
     counts = {name: r.reserve("[32 x i32]") for name in ("targets", "sources")}
     words = r.wide(r.op("lshr", r["size"], 2))
@@ -390,7 +397,11 @@ def _bank(r: Routine, name: str, lane: Value, word: Value) -> Value:
 
 
 def _passes() -> Routine:
-    """As ``accesses.copy_passes``: a list of pairs of lines, and of each a bit for every way there is."""
+    """Return the wavefronts of an asynchronous copy past the L1: a pass for each pair of lines that it goes between.
+
+    Sectors go from one line to another together if they keep their distance, or all go backwards. There is a list of
+    pairs of lines, and of each a bit for every distance, forwards and backwards.
+    """
     r = Routine("tw_count_passes", "i32", targets="ptr", sources="ptr", mask="i32")
     # Line of the source, of the target, two sets of bits.
     pairs = r.reserve("[32 x [4 x i64]]", 8)

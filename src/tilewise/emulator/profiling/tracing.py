@@ -14,18 +14,20 @@ import numpy.typing as npt
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.llvm.emit import NULL, vector
 from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.lowering.context import Context, Watcher
-from tilewise.emulator.lowering.watch import WORKER_WATCH, touches
+from tilewise.emulator.lowering.context import Watcher
+from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories, touches
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.profiling.copies import watch_copy
+from tilewise.emulator.profiling.support import look_for
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Instruction
 
-__all__ = ["BYPASS", "PREFETCH", "READ", "WRITE", "Tracer", "routines", "watcher"]
+__all__ = ["BYPASS", "PREFETCH", "READ", "WRITE", "Tracer", "Tracing", "routines"]
 
 # A read past the L1 bypasses it; a prefetch goes no further than the L2; a mark says which block what follows is of.
 READ, WRITE, BYPASS, MARK, PREFETCH = 0, 1, 2, 3, 4
 _KIND_SHIFT, _KINDS = 61, 7
+_SECTORS = (1 << _KIND_SHIFT) - 1
 _USED, _CAPACITY, _LOST, _BLOCK = 0, 8, 16, 24
 _HEADER = 64
 _SECTOR_SHIFT = 5
@@ -62,11 +64,6 @@ class Tracing(Watcher):
             e.call("tw_trace", "void", log, block, buffer, e.mask(), e.const("i64", kind))
 
 
-def watcher(e: Context) -> Tracing:
-    """The watcher of a traced build."""
-    return Tracing(e)
-
-
 def routines() -> list[Routine]:
     return [_trace(), _block(), _sector(), _entry()]
 
@@ -95,9 +92,7 @@ def _trace() -> Routine:
         found = r.variable("i1", 0)
         # Generic addresses of other spaces lie beyond all memory.
         found.put(r.differs(r.op("lshr", address, 56), 0))
-        with r.count(r.wide(count.get())) as i:
-            same = r.equals(r.element(pieces, i, "i64"), sector)
-            found.put(r.op("or", found.get(), same))
+        look_for(r, found, sector, pieces, count.get())
         with r.unless(found.get()):
             r.put(r.item(pieces, count.get(), 8), 0, sector)
             count.add(1)
@@ -121,20 +116,12 @@ def _sector() -> Routine:
     return r
 
 
-class Tracer:
+class Tracer(Memories):
     """Memory for the log of each worker of one launch."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._logs: dict[int, npt.NDArray[np.int64]] = {}
-
-    @property
-    def launch(self) -> int:
-        return 0
-
-    @property
-    def is_full(self) -> bool:
-        return False
 
     def worker(self, number: int) -> int:
         log = np.zeros(_HEADER // 8 + self._most, np.int64)
@@ -156,13 +143,10 @@ class Tracer:
             starts = np.flatnonzero(kinds == MARK)
             for i, start in enumerate(starts):
                 end = starts[i + 1] if i + 1 < len(starts) else len(words)
-                block = int(words[start] & ((1 << _KIND_SHIFT) - 1))
+                block = int(words[start] & _SECTORS)
                 parts.setdefault(block, []).append(words[start + 1 : end])
-        found = {}
-        for block in sorted(parts):
-            words = np.concatenate(parts[block])
-            found[block] = (
-                words & ((1 << _KIND_SHIFT) - 1),
-                ((words >> _KIND_SHIFT) & _KINDS).astype(np.int8),
-            )
-        return found
+        joined = {block: np.concatenate(parts[block]) for block in sorted(parts)}
+        return {
+            block: (words & _SECTORS, ((words >> _KIND_SHIFT) & _KINDS).astype(np.int8))
+            for block, words in joined.items()
+        }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilewise.emulator.ptx.syntax import Immediate, PtxError
 from tilewise.emulator.ptx.tokens import TokenReader, integer_of
@@ -24,6 +24,8 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_BITWISE: dict[str, Callable[[int, int], int]] = {"&": operator.and_, "|": operator.or_, "^": operator.xor}
 # Operators that bind more weakly come first.
 _LEVELS: tuple[tuple[str, ...], ...] = (
     ("||",),
@@ -90,13 +92,16 @@ class _Reader:
         self.parser = parser
         self.depth = 0
 
-    def choice(self) -> _Number:
-        """``a ? b : c``."""
+    def _go_deeper(self) -> None:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise self.parser.error(
                 "an expression of so many parentheses is not supported; a number expected"
             )
+
+    def choice(self) -> _Number:
+        """``a ? b : c``."""
+        self._go_deeper()
         first = self.level(0)
         if self.parser.accept("?"):
             yes = self.choice()
@@ -128,9 +133,7 @@ class _Reader:
     def unary(self) -> _Number:
         parser = self.parser
         token = parser.now
-        self.depth += 1
-        if self.depth > _DEEPEST:
-            raise parser.error("an expression of so many parentheses is not supported; a number expected")
+        self._go_deeper()
         if token.text in ("+", "-", "!", "~"):
             parser.take()
             number = self._signed(token.text, self.unary())
@@ -202,26 +205,13 @@ class _Reader:
             if word == "%":  # of unsigned numbers, whatever they are
                 return _wrapped("u", (x % (1 << 64)) % (y % (1 << 64)))
             return _wrapped(kind, abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1))
-        table: dict[str, Callable[[int, int], int]] = {
-            "+": operator.add,
-            "-": operator.sub,
-            "*": operator.mul,
-            "&": operator.and_,
-            "|": operator.or_,
-            "^": operator.xor,
-        }
-        return _wrapped(kind, table[word](x, y))
+        return _wrapped(kind, (_ARITHMETIC | _BITWISE)[word](x, y))
 
     def _apply_real(self, word: str, x: float, y: float) -> _Number:
         if word in _COMPARE:
             return _Number("s", int(_COMPARE[word](x, y)))
-        match word:
-            case "+":
-                return _real(x + y)
-            case "-":
-                return _real(x - y)
-            case "*":
-                return _real(x * y)
-            case "/" if y:
-                return _real(x / y)
+        if word in _ARITHMETIC:
+            return _real(_ARITHMETIC[word](x, y))
+        if word == "/" and y:
+            return _real(x / y)
         raise self.parser.error(f"an operation {word} that floats do not have here; ';' expected")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import struct
 from array import array
+from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
@@ -21,7 +23,9 @@ from tilewise.emulator.ptx.types import TYPE_BYTES, literal_bits
 __all__ = ["check_links", "initial_bytes"]
 
 _MOST_DIMENSIONS = 16
+_TOO_DEEP = "an initialiser with more braces than its variable has dimensions: a number expected"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LINE_BREAK = re.compile(r"\n")
 _BRACE = re.compile(r"[{}]")
 # A number without a sign for C's rules to be asked about: no octal one, no -5U.
 _PLAIN = re.compile(
@@ -89,10 +93,8 @@ class _LiteralBytes(dict[str, bytes]):
             value, width = int(found["int"], 0), 0
             if not -(1 << 63) <= value < 1 << 64:
                 raise KeyError(text)
-        elif found["single"]:
-            value, width = int(found["single"], 16), 32
-        elif found["double"]:
-            value, width = int(found["double"], 16), 64
+        elif bits := found["single"] or found["double"]:
+            value, width = int(bits, 16), 4 * len(bits)
         else:
             value, width = int(struct.unpack("<Q", struct.pack("<d", float(found["decimal"])))[0]), 64
         self[text] = data = _stored(value, width, self.type)
@@ -114,18 +116,20 @@ class _Elements:
         self.addresses: dict[int, _Address] = {}  # by the number of the element
         self.known = _LiteralBytes(type_)
         self.text, self.at = "", 0
-        self.counted = (0, parser.now.line)  # a place in the text, and its line
+        self.line, self.breaks = (
+            parser.now.line,
+            list[int](),
+        )  # where the text begins, and where its lines end
 
     def read_block(self, dimensions: list[int]) -> int:
         """Parse a block in braces; return how many elements it has."""
         block = self.parser.take()
-        self.text, self.at, self.counted = block.text, 1, (0, block.line)
+        self.text, self.at, self.line = block.text, 1, block.line
         if "/" in self.text:
             self.text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n") or " ", self.text)
+        self.breaks = [found.start() for found in _LINE_BREAK.finditer(self.text)]
         if not dimensions:
-            raise self._error(
-                "an initialiser with more braces than its variable has dimensions: a number expected"
-            )
+            raise self._error(_TOO_DEEP)
         return self._read(dimensions, 0)
 
     def put(self, at: int, element: bytes | _Address) -> None:
@@ -145,14 +149,8 @@ class _Elements:
         return PtxError(self._line_of(self.at if at is None else at), what)
 
     def _line_of(self, at: int) -> int:
-        """Return the line of an offset in the text, counted on from the last call's offset."""
-        before, line = self.counted
-        if at >= before:
-            line += self.text.count("\n", before, at)
-        else:
-            line -= self.text.count("\n", at, before)
-        self.counted = at, line
-        return line
+        """Return the line of an offset in the text."""
+        return self.line + bisect_left(self.breaks, at)
 
     def _read(self, dimensions: list[int], start: int) -> int:
         """Parse what is between braces, from an element on; return the next element's number. Inner braces are rows."""
@@ -168,8 +166,7 @@ class _Elements:
             if brace[0] == "}":
                 return at
             if len(dimensions) == 1:
-                what = "an initialiser with more braces than its variable has dimensions: a number expected"
-                raise self._error(f"{what}, not '{{'", brace.start())
+                raise self._error(f"{_TOO_DEEP}, not '{{'", brace.start())
             at = start + -(-(at - start) // max(row, 1)) * row
             if self._read(dimensions[1:], at) > at + row:
                 raise self._error("an initialiser longer than its variable")
@@ -215,10 +212,8 @@ class _Elements:
 
     def _element(self, text: str, begin: int) -> bytes | _Address:
         """Parse an element, which may be an expression or an address."""
-        try:
+        with suppress(KeyError):
             return self.known[text]
-        except KeyError:
-            pass
         # The comma has errors say what stands behind the element.
         part = TokenReader(f"{text},", self._line_of(begin), outside=False)
         element = _scalar(part, self.scope, self.type)
@@ -261,13 +256,11 @@ def _scalar(parser: TokenReader, scope: Scope, type_: str) -> bytes | _Address:
 
 def _address(parser: TokenReader, scope: Scope, byte: int) -> _Address:
     name = parser.word()
-    generic = name == "generic" and parser.now.text == "("
+    generic = name == "generic" and parser.accept("(")
     if generic:
-        parser.expect("(")
-        name = scope.variable_name(parser.word())
+        name = parser.word()
         parser.expect(")")
-    else:
-        name = scope.variable_name(name)
+    name = scope.variable_name(name)
     return _Address(name, read_offset(parser), generic, byte)
 
 

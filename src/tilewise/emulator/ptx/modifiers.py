@@ -1,19 +1,35 @@
-"""One order of an instruction's modifiers: that of the PTX manual, whatever order a text has.
+"""One spelling of each instruction, so that the tables of instructions need no other.
+
+Its modifiers are in the order of the PTX manual, whatever order a text has.
 
 The assembler takes modifiers in any order, types before the others too: ``add.f32.rn`` is ``add.rn.f32``. Only
 words of one kind that mean different things by their place keep the order that they have among themselves: types
 (a result's before a source's), spaces (to before from), and the layouts of A and B. And some words are a part of
 the opcode: there is ``mul.wide``, and no ``mul.u32.wide``.
+
+PTX keeps a carry that no operand names, calls two instructions cvt, and has waits with two destinations. Here a carry
+is an operand like any other, cvt.pack is an opcode of its own, and there is one destination, of several registers.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from tilewise.emulator.ptx.syntax import Instruction, PtxError
+from tilewise.emulator.ptx.syntax import Instruction, Operand, Pair, PtxError, Register
 
-__all__ = ["elements_of", "is_type_word", "order_modifiers", "space_of"]
+__all__ = ["CARRY", "MARKED", "elements_of", "normalise", "order_modifiers", "space_of"]
 
+CARRY = "%cc#"  # the carry flag, as a register: a name that no text can declare
+_ROUNDINGS = {"rn", "rz", "rm", "rp"}
+_SET_CARRY = {"add", "addc", "sub", "subc", "mad", "madc"}
+_USE_CARRY = {"addc", "subc", "madc"}
+# Video instructions: their operands may have selectors and signs.
+_VIDEO = ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vset")
+MARKED = {
+    *(f"{opcode}{count}" for opcode in (*_VIDEO, "vavrg") for count in ("2", "4")),
+    *(*_VIDEO, "vshl", "vshr", "vmad"),
+}
 _Words = frozenset[str]
 
 
@@ -86,11 +102,6 @@ _ORDER: dict[str, tuple[_Words, ...]] = {
 _TYPE = re.compile(r"(?:[busf]|bf|tf)\d+(?:x\d+)?|u?e\dm\d(?:x\d)?|s2f6x2|pred")
 
 
-def is_type_word(word: str) -> bool:
-    """Whether a modifier names a type."""
-    return _TYPE.fullmatch(word) is not None
-
-
 def space_of(instruction: Instruction) -> str:
     """Return the space of memory that an instruction names first, or "generic"."""
     for part in instruction.parts:
@@ -117,7 +128,7 @@ def order_modifiers(line: int, opcode: str, parts: list[str]) -> tuple[str, ...]
         for index, words in enumerate(kinds):
             if word in words or (words is _SHAPES and _SHAPE.fullmatch(word)):
                 return index
-        return len(kinds) + 1 if is_type_word(word) else len(kinds)
+        return len(kinds) + 1 if _TYPE.fullmatch(word) else len(kinds)
 
     return (*head, *sorted(rest, key=rank))
 
@@ -133,3 +144,41 @@ def _head(line: int, opcode: str, parts: list[str]) -> tuple[str, ...]:
             why = f".{word} is a part of the opcode, which is written {' or '.join(written)}"
             raise PtxError(line, f"{'.'.join((opcode, *parts))}: {why}")
     return found
+
+
+def normalise(instruction: Instruction, registers: dict[str, str], version: tuple[int, int]) -> Instruction:
+    """Return an instruction in its one spelling; declare the carry register if it needs one."""
+    plain = not _ROUNDINGS & {*instruction.parts}
+    if plain and instruction.opcode == "mad" and instruction.parts[-1:] == ("f32",) and version <= (3, 1):
+        # What it means if it is not said.
+        instruction = replace(instruction, parts=("rn", *instruction.parts))
+    if instruction.opcode == "cvt" and "pack" in instruction.parts:
+        parts = tuple(part for part in instruction.parts if part != "pack")
+        return replace(instruction, opcode="cvt.pack", parts=parts)
+    if instruction.opcode == "mbarrier":
+        return _with_report(instruction)
+    return _with_carry(instruction, registers)
+
+
+def _with_report(instruction: Instruction) -> Instruction:
+    """Join a wait's destinations, ``p|q, value``, to one destination of three registers."""
+    operands = instruction.operands
+    waits = instruction.parts[:1] in (("test_wait",), ("try_wait",))
+    if waits and len(operands) > 2 and isinstance(operands[0], Pair) and isinstance(operands[1], Register):
+        return replace(instruction, operands=(Pair(*operands[:2]), *operands[2:]))
+    return instruction
+
+
+def _with_carry(instruction: Instruction, registers: dict[str, str]) -> Instruction:
+    operands: list[Operand] = list(instruction.operands)
+    if not operands:
+        return instruction
+    carry = Register(CARRY)
+    if instruction.opcode in _USE_CARRY:
+        operands.append(carry)
+    if instruction.opcode in _SET_CARRY and "cc" in instruction.parts:
+        operands[0] = Pair(operands[0], carry)
+    if len(operands) == len(instruction.operands) and operands[0] is instruction.operands[0]:
+        return instruction
+    registers[CARRY] = "pred"
+    return replace(instruction, operands=tuple(operands))

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from tilewise.emulator.ptx.constant_expressions import constant, constant_integer, read_offset
@@ -20,11 +21,9 @@ from tilewise.emulator.ptx.elements import (
     vector_of,
 )
 from tilewise.emulator.ptx.initial import check_links, initial_bytes
-from tilewise.emulator.ptx.labels import Labels
 from tilewise.emulator.ptx.library import add_library
-from tilewise.emulator.ptx.modifiers import order_modifiers
+from tilewise.emulator.ptx.modifiers import MARKED, normalise, order_modifiers
 from tilewise.emulator.ptx.scope import Scope
-from tilewise.emulator.ptx.spelling import MARKED, normalise
 from tilewise.emulator.ptx.syntax import (
     ELEMENTS,
     Address,
@@ -98,8 +97,6 @@ class Parser(TokenReader):
         )
         self.scope: Scope = Scope(self.result, outer.scope if outer else None)
         self.narrow: bool = bool(outer and outer.narrow)  # whether the target has no doubles
-        self.labels = Labels()
-        self.path: tuple[int, ...] = ()  # the blocks around what is being read
 
     # -- the module -----------------------------------------------------------------------------
     def module(self) -> PtxModule:
@@ -121,28 +118,37 @@ class Parser(TokenReader):
                 if (bits := self.integer()) != 64:
                     what = f".address_size {bits}: 32-bit modules are supported neither here nor by CUDA 13"
                     raise PtxError(token.line, f"{what}: compile the source again for 64-bit addresses")
-            elif token.text == ".file":
-                self.file()
-            elif token.text == ".section":
-                self.section()
-            elif token.text == ".loc":
-                self.loc()
-            elif token.text == ".pragma":
-                self.skip_to(";")
             elif token.text == ".alias":
                 self.alias()
             elif token.text == ".reg":  # of every function, before PTX 3.0
                 self.scope.blocks, self.scope.vectors = [self.scope.shared_names], {}
                 self.registers(self.scope.shared)
+            elif self.directive():
+                pass
             elif token.kind == "dotted":
                 self.declaration()
-            elif token.text == ";":
-                self.take()
             else:
                 raise self.error("a directive expected")
         if not self.result.target:
             raise PtxError(1, "there is no .target line: is this a PTX text?")
         return self.result
+
+    def directive(self) -> bool:
+        """Read a directive that may stand anywhere, or a semicolon; return False if there is none."""
+        match self.now.text:
+            case ";":
+                self.take()
+            case ".file":
+                self.file()
+            case ".loc":
+                self.loc()
+            case ".pragma":
+                self.skip_to(";")
+            case ".section":
+                self.section()
+            case _:
+                return False
+        return True
 
     def alias(self) -> None:
         """``.alias f, g;``: a call of f is one of g."""
@@ -188,39 +194,27 @@ class Parser(TokenReader):
             self.scope.location = (file, line)
 
     def declaration(self) -> None:
-        linkage = set()
-        while self.now.text in _LINKAGE:
-            linkage.add(self.take().text)
+        external = self.linkage()
         if self.now.text in (".entry", ".func"):
-            self.parse_function(".extern" in linkage)
+            self.parse_function()
         elif self.now.text in _SPACES:
-            for variable in self.variables(".extern" in linkage):
+            for variable in self.variables(external):
                 self.result.variables[variable.name] = variable
         else:
             raise self.error("a function or a variable expected")
+
+    def linkage(self) -> bool:
+        """Read how a name is linked; return whether it is external."""
+        words = set()
+        while self.now.text in _LINKAGE:
+            words.add(self.take().text)
+        return ".extern" in words
 
     # -- variables ------------------------------------------------------------------------------
     def variables(self, external: bool = False) -> list[PtxVariable]:
         line = self.now.line
         space = self.take().text[1:]
-        align, type_ = 0, ""
-        vector = 1
-        while self.now.kind == "dotted":
-            part = self.take().text
-            if part == ".align":
-                align = self.integer()
-            elif part in (".v2", ".v4", ".v8"):
-                vector = int(part[2:])
-            elif part[1:] in TYPE_BYTES:
-                type_ = part[1:]
-            elif part in (".texref", ".surfref", ".samplerref"):
-                type_ = "b64"  # nothing reads it: there are no instructions for textures
-            elif part in (".ptr", ".attribute", ".managed", *_SPACES):
-                self.skip_attribute(part)
-            else:
-                raise PtxError(line, f"an unknown part of a variable: {part}")
-        if not type_:
-            raise PtxError(line, "a variable without a type")
+        align, type_, vector = self.variable_type(line, False)
         if align and (align & (align - 1) or align > 4096):
             raise PtxError(line, f"an alignment that is not a power of two up to 4,096: {align}")
         found = [self.one_variable(space, type_, align, vector, external, line)]
@@ -229,10 +223,30 @@ class Parser(TokenReader):
         self.accept(";")
         return found
 
-    def skip_attribute(self, part: str) -> None:
-        if part == ".attribute":
-            self.expect("(")
-            self.skip_to(")")
+    def variable_type(self, line: int, parameter: bool) -> tuple[int, str, int]:
+        """Read what stands between a variable's space and its name: alignment, type, elements of a vector."""
+        align, type_, vector = 0, "", 1
+        while self.now.kind == "dotted":
+            part = self.take().text
+            if part == ".align":
+                number = self.integer()
+                align = align or number
+            elif part in (".v2", ".v4", ".v8"):
+                vector = int(part[2:])
+            elif part[1:] in TYPE_BYTES:
+                type_ = type_ or part[1:]
+            elif parameter:
+                continue
+            elif part in (".texref", ".surfref", ".samplerref"):
+                type_ = "b64"  # nothing reads it: there are no instructions for textures
+            elif part == ".attribute":
+                self.expect("(")
+                self.skip_to(")")
+            elif part not in (".ptr", ".managed", *_SPACES):
+                raise PtxError(line, f"an unknown part of a variable: {part}")
+        if not type_:
+            raise PtxError(line, f"a {'parameter' if parameter else 'variable'} without a type")
+        return align, type_, vector
 
     def one_variable(
         self, space: str, type_: str, align: int, vector: int, external: bool, line: int
@@ -258,7 +272,7 @@ class Parser(TokenReader):
         return PtxVariable(name, space, type_, count, align or element, size, data, links, external, line)
 
     # -- functions ------------------------------------------------------------------------------
-    def parse_function(self, external: bool) -> None:
+    def parse_function(self) -> None:
         line = self.now.line
         entry = self.take().text == ".entry"
         returns = self.parameter_list() if not entry and self.now.text == "(" else []
@@ -289,16 +303,14 @@ class Parser(TokenReader):
             fresh.parameters = [replace(variable) for variable in function.parameters]
             fresh.returns = [replace(variable) for variable in function.returns]
             Parser(function.unread, function.body_line, self).body_of(fresh)
-            function.registers, function.variables = fresh.registers, fresh.variables
-            function.parameters, function.returns = fresh.parameters, fresh.returns
-            function.body, function.tables = fresh.body, fresh.tables
+            for name in ("registers", "variables", "parameters", "returns", "body", "tables"):
+                setattr(function, name, getattr(fresh, name))
             function.unread = ""  # the last step: others look at it without the lock
 
     def body_of(self, function: PtxFunction) -> None:
         """Read all words as the body of a function."""
         self.scope.enter(function)
         self.block()
-        self.labels.resolve()
 
     def performance(self, function: PtxFunction) -> None:
         part = self.take().text
@@ -306,12 +318,7 @@ class Parser(TokenReader):
         while self.now.kind == "int" or (self.now.text == "," and numbers):
             if not self.accept(","):
                 numbers.append(self.integer())
-        if part in (".maxntid", ".reqntid"):
-            size = 1
-            for number in numbers:
-                size *= number
-            function.max_threads = size
-        elif part == ".reqnctapercluster":
+        if part == ".reqnctapercluster":
             x, y, z = [*numbers, 1, 1, 1][:3]
             function.cluster = (x, y, z)
         elif part == ".explicitcluster":
@@ -331,18 +338,7 @@ class Parser(TokenReader):
                 raise self.error("a parameter expected")
             line = self.now.line
             space = self.take().text[1:]
-            align, type_, vector = 0, "", 1
-            while self.now.kind == "dotted":
-                part = self.take().text
-                if part == ".align":
-                    number = self.integer()
-                    align = align or number
-                elif part in (".v2", ".v4"):
-                    vector = int(part[2:])
-                elif part[1:] in TYPE_BYTES and not type_:
-                    type_ = part[1:]
-            if not type_:
-                raise PtxError(line, "a parameter without a type")
+            align, type_, vector = self.variable_type(line, True)
             whole = self.one_variable(space, type_, align, vector, False, line)
             found += elements_of(whole, vector) if space == "reg" and vector > 1 else [whole]
             self.accept(",")
@@ -350,17 +346,14 @@ class Parser(TokenReader):
 
     def block(self) -> None:
         self.expect("{")
-        self.scope.blocks.append({})
-        self.scope.serial += 1
-        self.path += (self.scope.serial,)
+        self.scope.open_block()
         if len(self.scope.blocks) > _MOST_SCOPES:
             raise PtxError(self.now.line, f"more than {_MOST_SCOPES} scopes within one another")
         while not self.accept("}"):
             if self.now.kind == "end":
                 raise self.error("'}' expected")
             self.statement()
-        self.scope.blocks.pop()
-        self.path = self.path[:-1]
+        self.scope.close_block()
 
     def statement(self) -> None:
         function = self.scope.function
@@ -368,18 +361,10 @@ class Parser(TokenReader):
         token = self.now
         if token.text == "{":
             self.block()
-        elif token.text == ";":
-            self.take()
         elif token.text == ".reg":
             self.registers(function)
-        elif token.text == ".loc":
-            self.loc()
-        elif token.text == ".pragma":
-            self.skip_to(";")
-        elif token.text == ".section":
-            self.section()
-        elif token.text == ".file":
-            self.file()
+        elif self.directive():
+            pass
         elif token.text in (".branchtargets", ".calltargets", ".callprototype"):
             raise self.error("a label before the table expected")
         elif token.kind == "dotted":
@@ -423,12 +408,10 @@ class Parser(TokenReader):
         self.expect(";")
 
     def local_variables(self, function: PtxFunction) -> None:
-        linkage = set()
-        while self.now.text in _LINKAGE:
-            linkage.add(self.take().text)
+        external = self.linkage()
         if self.now.text not in _SPACES:
             raise self.error("a variable expected")
-        for variable in self.variables(".extern" in linkage):
+        for variable in self.variables(external):
             check_links(self.result, variable)
             own = variable.space in ("local", "param")  # of each call; any other is there once
             unique = variable.name if own else f"{function.name}::{variable.name}"
@@ -448,12 +431,13 @@ class Parser(TokenReader):
             while self.accept(","):
                 names.append(self.word())
             self.expect(";")
-            function.tables[self.labels.define(self.path, token.text, token.line)] = names
-            self.labels.list(self.path, names)
+            function.tables[self.scope.define_label(token.text, token.line)] = names
+            for i, name in enumerate(names):
+                self.scope.name_label(name, partial(names.__setitem__, i))
         elif self.now.text == ".callprototype":
             self.skip_to(";")
         else:
-            function.body.append(Label(self.labels.define(self.path, token.text, token.line), token.line))
+            function.body.append(Label(self.scope.define_label(token.text, token.line), token.line))
 
     # -- instructions ---------------------------------------------------------------------------
     def instruction(self) -> Instruction:
@@ -483,8 +467,8 @@ class Parser(TokenReader):
             raise PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
         moved = split_vector_move(self, self.scope, whole)
         found = normalise(moved, self.scope.function.registers, self.result.version)
-        if opcode in ("bra", "brx", "call"):
-            self.labels.use(self.path, found)
+        if opcode in ("bra", "brx", "call") and found.operands and isinstance(found.operands[-1], Symbol):
+            self.scope.name_label(found.operands[-1].name, partial(_rename_target, found))
         return found
 
     # -- operands -------------------------------------------------------------------------------
@@ -578,3 +562,7 @@ class Parser(TokenReader):
             raise self.error("a register or a variable expected in an address")
         place = Address(base, offset)
         return Vector((place, *items)) if items else place
+
+
+def _rename_target(branch: Instruction, label: str) -> None:
+    branch.operands = (*branch.operands[:-1], Symbol(label))

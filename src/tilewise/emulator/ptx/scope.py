@@ -1,7 +1,8 @@
-"""What the function that is being read has: its names, its registers, and what stands before an instruction."""
+"""What the function that is being read has: its names, registers and labels, and what stands before an instruction."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tilewise.emulator.ptx.syntax import (
@@ -15,6 +16,8 @@ from tilewise.emulator.ptx.syntax import (
 )
 
 __all__ = ["Scope"]
+
+_Jump = tuple[str, Callable[[str], None]]  # the name of a label, and what puts its unique name in place
 
 
 class Scope:
@@ -30,6 +33,10 @@ class Scope:
         self.shared: PtxFunction = outer.shared if outer else PtxFunction("", False, [], [])
         self.shared_names: dict[str, str] = outer.shared_names if outer else {}
         self.serial = 0
+        # Labels of the blocks around what is being read, and what names a label that may follow or be one further out.
+        self.labels: list[dict[str, str]] = []
+        self.jumps: list[list[_Jump]] = []
+        self.taken: set[str] = set()  # unique names of labels
 
     def enter(self, function: PtxFunction) -> None:
         """Begin a function: its parameters have names."""
@@ -37,6 +44,34 @@ class Scope:
         for variable in (*function.parameters, *function.returns):
             if variable.space == "reg":
                 self._name_parameter(function, variable)
+
+    def open_block(self) -> None:
+        self.blocks.append({})
+        self.labels.append({})
+        self.jumps.append([])
+
+    def close_block(self) -> None:
+        """Leave a block: names of its labels get the unique names; others are left to the block around it."""
+        self.blocks.pop()
+        known, jumps = self.labels.pop(), self.jumps.pop()
+        for name, rename in jumps:
+            if name in known:
+                rename(known[name])
+            elif self.jumps:
+                self.jumps[-1].append((name, rename))
+
+    def define_label(self, name: str, line: int) -> str:
+        """A label's unique name: a name may stand once in each block."""
+        if name in self.labels[-1]:
+            raise PtxError(line, f"the label {name!r} stands twice")
+        unique = name if name not in self.taken else f"{name}#{len(self.taken)}"
+        self.labels[-1][name] = unique
+        self.taken.add(unique)
+        return unique
+
+    def name_label(self, name: str, rename: Callable[[str], None]) -> None:
+        """Have ``rename`` called with the unique name of the label that is called so here, once that is known."""
+        self.jumps[-1].append((name, rename))
 
     def before(self, *instructions: Instruction) -> None:
         """Put instructions before the one that is being read."""

@@ -149,7 +149,6 @@ class PtxFunction:
     tables: dict[str, list[str]] = field(default_factory=dict)  # of brx.idx: name → labels
     line: int = 0
     declared_only: bool = False
-    max_threads: int = 0
     cluster: tuple[int, int, int] | None = None
     explicit_cluster: bool = False  # whether every launch has to say of how many blocks a cluster is
     max_cluster: int = 0  # blocks of a cluster at most; 0: as many as the architecture allows

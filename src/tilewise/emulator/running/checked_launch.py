@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.emulator.analysis.variable_layout import align_up
 from tilewise.emulator.check_layout import (
     BARRIERS_OF_BLOCK,
     CELLS,
@@ -31,6 +32,7 @@ from tilewise.emulator.check_layout import (
 from tilewise.emulator.checking.shuffles import HEAD_BYTES, ROW_BYTES
 from tilewise.emulator.checking.wgmma_registers import ENTRY_BYTES
 from tilewise.emulator.layout import BLOCK, Space
+from tilewise.emulator.lowering.watch import Memories
 from tilewise.emulator.running.fault_report import Range
 from tilewise.emulator.running.plain_memory import PlainMemory
 from tilewise.launch import Launch
@@ -46,11 +48,16 @@ Unset = bool | npt.NDArray[np.bool_]  # whether an array is uninitialised; or wh
 
 
 def _packed(unset: npt.NDArray[np.bool_], words: int) -> npt.NDArray[np.uint32]:
-    bits = np.zeros(4 * words, np.uint32)
-    bits[: unset.size] = unset
-    shifted = bits.reshape(words, 4) << np.arange(4, dtype=np.uint32)
-    packed: npt.NDArray[np.uint32] = np.bitwise_or.reduce(shifted, 1).astype(np.uint32)
-    return packed
+    """Return the low four bits of words, one for each byte."""
+    bits = np.zeros((words, 4), np.bool_)
+    bits.reshape(-1)[: unset.size] = unset
+    return np.packbits(bits, axis=1, bitorder="little").reshape(-1).astype(np.uint32)
+
+
+def _states(item: Range, cells: PlainMemory) -> npt.NDArray[np.uint32]:
+    """Return the states of an array's words in its shadow memory."""
+    start = stride_of(item.size) * CELLS.STATE
+    return cells.bytes[start : start + -(-item.size // 4) * 4].view(np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +84,8 @@ class Hit:
     flags: int  # of this access, and from bit 8 on of the other
 
 
-class Checks:
-    """Shadow memory, clocks and findings of one checked launch; serves as its ``Memories``."""
+class Checks(Memories):
+    """Shadow memory, clocks and findings of one checked launch."""
 
     def __init__(
         self,
@@ -149,10 +156,8 @@ class Checks:
         except MemoryError:
             return None
         if unset is not False:
-            words = -(-item.size // 4)
-            at = stride * CELLS.STATE
-            states = cells.bytes[at : at + 4 * words].view(np.uint32)
-            states[:] = NEW_STATE if unset is True else _packed(unset, words)
+            states = _states(item, cells)
+            states[:] = NEW_STATE if unset is True else _packed(unset, states.size)
         return cells
 
     def unset(self) -> dict[int, Unset]:
@@ -162,11 +167,8 @@ class Checks:
             if cells is None or self._unset.get(item.start, False) is False:
                 found[item.start] = False
                 continue
-            at = stride_of(item.size) * CELLS.STATE
-            states = cells.bytes[at : at + -(-item.size // 4) * 4].view(np.uint32)
-            missing = (
-                (states[:, None] >> np.arange(4, dtype=np.uint32) & 1).astype(bool).reshape(-1)[: item.size]
-            )
+            bits = _states(item, cells)[:, None] >> np.arange(4, dtype=np.uint32) & 1
+            missing = bits.astype(bool).reshape(-1)[: item.size]
             found[item.start] = missing if missing.any() else False
         return found
 
@@ -175,8 +177,7 @@ class Checks:
         for item, cells in zip(self._ranges, self._cells, strict=True):
             if cells is None or item.start != address:
                 continue
-            at = stride_of(item.size) * CELLS.STATE
-            states = cells.bytes[at : at + -(-item.size // 4) * 4].view(np.uint32)
+            states = _states(item, cells)
             words, bits = places // 4, np.uint32(1) << (places % 4).astype(np.uint32)
             fresh = states[words] & bits == 0
             np.bitwise_or.at(states, words[fresh], bits[fresh])
@@ -193,17 +194,9 @@ class Checks:
         """Whether the launch before wrote to the word at an address, while this one had not waited for it."""
         return address & ~3 in self._early
 
-    # -- Memories -------------------------------------------------------------------------------
     @property
     def launch(self) -> int:
         return self.state.address
-
-    @property
-    def is_full(self) -> bool:
-        return False
-
-    def worker(self, number: int) -> int:
-        return 0
 
     def attach(self, memory: PlainMemory, stride: int, shared_bytes: int) -> list[PlainMemory]:
         """Allocate clocks and shadow memory for one resident cluster; they must live as long as the cluster does."""
@@ -232,14 +225,11 @@ class Checks:
             (CLOCKS.REGISTERS, warps * self.registers),
             (CLOCKS.SHUFFLED, warps * self.shuffled),
         )
-        clocks, head = (
-            PlainMemory(sum(-(-size // 64) * 64 for _, size in sizes) + 64),
-            PlainMemory(CLOCKS.SIZE),
-        )
-        at = clocks.address
+        clocks = PlainMemory(sum(align_up(size, 64) for _, size in sizes) + 64)
+        head, at = PlainMemory(CLOCKS.SIZE), clocks.address
         for offset, size in sizes:
             head.set(offset, at)
-            at += -(-size // 64) * 64
+            at += align_up(size, 64)
         head.set(CLOCKS.SYNC_VAR_COUNT, SHARED_SYNC_VARS)
         room = stride_of(shared_bytes) * CELLS.COLUMNS
         self.state.set(CHECK.STRIDE, stride_of(shared_bytes))

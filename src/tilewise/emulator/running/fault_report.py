@@ -103,44 +103,31 @@ def fault(
 ) -> KernelFault:
     """The error for a fault that compiled code recorded; ``assertions`` are the texts of failed assertions."""
     cluster = launch.cluster or (1, 1, 1)
-    kind, line, x, y, z, linear = struct.unpack_from("<iIIIII", record, 0)
+    number, line, x, y, z, linear = struct.unpack_from("<iIIIII", record, 0)
     (address,) = struct.unpack_from("<Q", record, FAULT.ADDRESS)
-    size, space, write = struct.unpack_from("<III", record, FAULT.SIZE)
-    how = (FaultKind(kind), address, size, Space(space), bool(write))
-    what = describe_fault(*how, (x, y, z), cluster, ranges, build, shared_bytes)
+    size, space_number, write = struct.unpack_from("<III", record, FAULT.SIZE)
+    kind, space, block = FaultKind(number), Space(space_number), (x, y, z)
+    what = describe_fault(
+        kind, address, size, space, bool(write), block, cluster, ranges, build, shared_bytes
+    )
     if kind == FaultKind.TRAP and build.finds_workspace and not launch.cooperative:
         what = _NOT_COOPERATIVE
     if kind == FaultKind.ASSERT:
-        what = assertions.get(((x, y, z), linear), what)
-    found = KernelFault(what + locate_thread(build, (x, y, z), linear, line, cluster))
-    verb = "write" if write else "read"
-    name = (
-        ""
-        if space != Space.GLOBAL
-        else next((item.name for item in ranges if item.start <= address < item.start + item.size), "")
-    )
-    thread = _thread(linear, build.block)
+        what = assertions.get((block, linear), what)
+    found = KernelFault(what + locate_thread(build, block, linear, line, cluster))
+    touched = [item.name for item in ranges if item.start <= address < item.start + item.size]
     found.details = Details(
-        FaultKind(kind).name, verb, (x, y, z), thread, line, Space(space).name.lower(), address, size, name
+        kind.name,
+        "write" if write else "read",
+        block,
+        _thread(linear, build.block),
+        line,
+        space.name.lower(),
+        address,
+        size,
+        touched[0] if touched and space == Space.GLOBAL else "",
     )
     return found
-
-
-def describe_fault(
-    kind: FaultKind,
-    address: int,
-    size: int,
-    space: Space,
-    write: bool,
-    block: Dim3,
-    cluster: Dim3,
-    ranges: Sequence[Range],
-    build: Build,
-    shared_bytes: int,
-) -> str:
-    """The message for a fault of a block's access, in one line."""
-    at = _describe_address(address, space, block, cluster)
-    return _describe(kind, address, at, size, space, write, ranges, build, shared_bytes)
 
 
 def locate_thread(build: Build, block: Dim3, linear: int, line: int, cluster: Dim3 = (1, 1, 1)) -> str:
@@ -181,18 +168,20 @@ _FIXED_TEXTS = {
 }
 
 
-def _describe(
+def describe_fault(
     kind: FaultKind,
     address: int,
-    at: str,  # the address in words
     size: int,
     space: Space,
     write: bool,
+    block: Dim3,
+    cluster: Dim3,
     ranges: Sequence[Range],
     build: Build,
     shared_bytes: int,
 ) -> str:
-    verb = "write" if write else "read"
+    """The message for a fault of a block's access, in one line."""
+    at, verb = _describe_address(address, space, block, cluster), "write" if write else "read"
     match kind:
         case FaultKind.OUT_OF_BOUNDS:
             if space == Space.OWN and " of block " in at:
@@ -219,7 +208,11 @@ def _describe(
         case FaultKind.BLOCK_EXITED:
             return f"{verb} of {size} bytes at {at}: this block of the cluster has exited"
         case FaultKind.APART:
-            return _describe_divergent_barrier(address % 2**32, address >> 32)
+            return (
+                f"a barrier in divergent code: lanes {address % 2**32:#010x} of a warp are at this barrier, lanes "
+                f"{address >> 32:#010x} do not come to it; make all threads of the warp reach it or leave the kernel, "
+                "or use barrier.sync without .aligned"
+            )
         case FaultKind.BAD_MBARRIER:
             return f"the mbarrier at shared address {address:#x} {_MISUSED[MbarrierFault(size)]}"
         case FaultKind.BAD_COPY:
@@ -250,14 +243,6 @@ def _describe_copy_fault(address: int, why: int) -> str:
     return f"a bulk copy: {WRONG[why]} ({address:#x})"
 
 
-def _describe_divergent_barrier(here: int, elsewhere: int) -> str:
-    return (
-        f"a barrier in divergent code: lanes {here:#010x} of a warp are at this barrier, lanes {elsewhere:#010x} "
-        "do not come to it; make all threads of the warp reach it or leave the kernel, or use barrier.sync "
-        "without .aligned"
-    )
-
-
 def _describe_size(space: Space, build: Build, shared_bytes: int) -> str:
     sizes = {
         Space.SHARED: ("the block has", shared_bytes),
@@ -281,9 +266,7 @@ def _nearest(address: int, ranges: Sequence[Range]) -> str:
         return "the launch has no arrays"
 
     def distance(item: Range) -> int:
-        if address < item.start:
-            return item.start - address
-        return max(0, address - item.start - item.size + 1)
+        return max(0, item.start - address, address - item.start - item.size + 1)
 
     near = min(ranges, key=distance)
     if address < near.start:
@@ -364,41 +347,34 @@ def deadlock(
     """
     blocks = math.prod(cluster)
     waiters: dict[str, list[str]] = {}  # what is waited for → who waits
+
+    def note(item: Waiting, lanes: int, why: str, line: int = 0) -> None:
+        who = f"warp {item.warp}" + (f" of block {item.block}" if blocks > 1 else "")
+        who = who if lanes == item.live else f"lanes {lanes:#010x} of {who}"
+        waiters.setdefault(why + _quote_line(build, line, "    "), []).append(who)
+
     for item in waiting:
         free = item.live & ~item.meeting
         for number, lanes, line, arrived, wanted in item.barriers:
             free &= ~lanes
             name = "barrier.cluster" if number == CLUSTER_BARRIER else f"barrier {number}"
-            why = f"at {name}, where {arrived} of {wanted} threads have come"
-            waiters.setdefault(why + _quote_line(build, line, "    "), []).append(
-                _name_lanes(item, lanes, blocks > 1)
-            )
+            note(item, lanes, f"at {name}, where {arrived} of {wanted} threads have come", line)
         if item.meeting:
-            why = "for other lanes of the warp" + _quote_line(build, item.line, "    ")
-            waiters.setdefault(why, []).append(_name_lanes(item, item.meeting, blocks > 1))
+            note(item, item.meeting, "for other lanes of the warp", item.line)
         if item.groups and free:
             why = f"for its warpgroup's four warps to have committed {item.groups} groups of wgmma each"
-            waiters.setdefault(why + _quote_line(build, item.groups_line, "    "), []).append(
-                _name_lanes(item, free, blocks > 1)
-            )
+            note(item, free, why, item.groups_line)
             free = 0
         if lanes := free & item.gate:
             free &= ~lanes
-            why = "at a barrier in divergent code for other lanes" + _quote_line(
-                build, item.gate_line, "    "
-            )
-            waiters.setdefault(why, []).append(_name_lanes(item, lanes, blocks > 1))
+            note(item, lanes, "at a barrier in divergent code for other lanes", item.gate_line)
         if item.mbarrier and (lanes := free & item.mbarrier[0]):
             free &= ~lanes
-            why = item.mbarrier[2] + _quote_line(build, item.mbarrier[1], "    ")
-            waiters.setdefault(why, []).append(_name_lanes(item, lanes, blocks > 1))
-        if free:
-            why = (
-                "in a loop for memory to change" + _quote_line(build, item.loop, "    ")
-                if asks
-                else "for those"
-            )
-            waiters.setdefault(why, []).append(_name_lanes(item, free, blocks > 1))
+            note(item, lanes, item.mbarrier[2], item.mbarrier[1])
+        if free and asks:
+            note(item, free, "in a loop for memory to change", item.loop)
+        elif free:
+            note(item, free, "for those")
     shown = []
     for why, who in waiters.items():
         more = f" and {len(who) - 8} more" if len(who) > 8 else ""
@@ -415,10 +391,3 @@ def deadlock(
     return Deadlock(
         f"deadlock in kernel {readable(build.entry)}, {where}: {title}{gone}\n" + "\n".join(shown)
     )
-
-
-def _name_lanes(item: Waiting, lanes: int, several: bool) -> str:
-    block = f" of block {item.block}" if several else ""
-    if lanes == item.live:
-        return f"warp {item.warp}{block}"
-    return f"lanes {lanes:#010x} of warp {item.warp}{block}"

@@ -7,7 +7,8 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
 from tilewise.emulator.build import Build
 from tilewise.emulator.layout import (
@@ -18,7 +19,6 @@ from tilewise.emulator.layout import (
     GENERIC_SHARED,
     LAUNCH,
     WARP,
-    WINDOW,
     HostCall,
 )
 from tilewise.emulator.running.fault_report import Range, locate_thread
@@ -70,13 +70,12 @@ class HostCallHandler:
         parameters: tuple[int, int],
     ) -> None:
         self.build, self.ranges, self.shared_bytes = build, ranges, shared_bytes
-        self.windows = {GENERIC_CONST: constants, GENERIC_PARAM: parameters}
+        self.windows = ((GENERIC_CONST, *constants), (GENERIC_PARAM, *parameters))
         self.lock = threading.Lock()
         self.printed: list[tuple[int, bytes]] = []  # block, text
         self.size = 0
-        self.assertions: dict[
-            tuple[tuple[int, int, int], int], str
-        ] = {}  # block, thread → text of its failed assertion
+        # Block, thread → text of its failed assertion.
+        self.assertions: dict[tuple[tuple[int, int, int], int], str] = {}
         self.error: TilewiseError | None = None
         self._function = _Prototype(self._handle)
         self.entry = ctypes.cast(self._function, ctypes.c_void_p).value or 0
@@ -104,7 +103,9 @@ class HostCallHandler:
                         self._handle_lane(_Caller(block, warp, lane), HostCall(question), line, data)
             return 0
         except BaseException as error:  # nothing may pass into compiled code
-            self.error = self.error or _as_error(error)
+            if not isinstance(error, TilewiseError):
+                error = KernelFault(f"the host failed to answer the kernel: {type(error).__name__}: {error}")
+            self.error = self.error or error
             ctypes.c_uint32.from_address(launch + LAUNCH.STOP).value = 1
             return 1
 
@@ -154,17 +155,15 @@ class HostCallHandler:
     def _resolve(self, who: _Caller, address: int) -> tuple[int, int]:
         """A generic address as a pointer, and the bytes from there on."""
         local = self.build.local_bytes
-        windows = {
-            GENERIC_SHARED: (who.word(who.block, BLOCK.SHARED, 8), self.shared_bytes),
-            GENERIC_LOCAL: (who.word(who.warp, WARP.LOCAL, 8) + who.lane * local, local),
-            **self.windows,
-        }
-        for start, (base, size) in windows.items():
-            if 0 <= address - start < min(WINDOW, size):
+        windows = (
+            (GENERIC_SHARED, who.word(who.block, BLOCK.SHARED, 8), self.shared_bytes),
+            (GENERIC_LOCAL, who.word(who.warp, WARP.LOCAL, 8) + who.lane * local, local),
+            *self.windows,
+        )
+        arrays = ((item.start, item.start, item.size) for item in self.ranges)
+        for start, base, size in chain(windows, arrays):
+            if 0 <= address - start < size:
                 return base + address - start, size - (address - start)
-        for item in self.ranges:
-            if item.start <= address < item.start + item.size:
-                return address, item.start + item.size - address
         raise _UnreadableAddress(f"the address {address:#x}, which cannot be read")
 
 
@@ -189,9 +188,3 @@ class _PrintfArguments:
     def text(self) -> bytes:
         address = self.integer(8)
         return self.host._string(self.who, address) if address else b"(null)"
-
-
-def _as_error(error: BaseException) -> Any:
-    if isinstance(error, TilewiseError):
-        return error
-    return KernelFault(f"the host failed to answer the kernel: {type(error).__name__}: {error}")

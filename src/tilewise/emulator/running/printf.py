@@ -16,6 +16,7 @@ _SPECIFICATION = re.compile(
 )
 # A long of the device's C++ is as wide as the host's, for which the source was compiled.
 _WIDE = {b"ll", b"j", b"z", b"t"} | ({b"l"} if os.name != "nt" else set())
+_BEFORE_ZEROS = re.compile(rb"^[-+ ]?(?:0[xX])?")
 _MOST_WIDTH = 1 << 16
 
 
@@ -120,41 +121,19 @@ def _real(kind: str, value: float, flags: str, precision: int | None) -> tuple[b
 
 def _hexadecimal(value: float, precision: int | None, point: bool) -> str:
     """``%a``: one digit before the point, rounded to even where a precision cuts."""
-    if not value:
-        digits, exponent = 0, 0
-    else:
-        mantissa, exponent = math.frexp(value)
-        digits, exponent = int(math.ldexp(mantissa, 53)), exponent - 1
-        if exponent < -1022:  # a subnormal number keeps the least exponent
-            digits >>= -1022 - exponent
-            exponent = -1022
-    if precision is not None and precision < 13:
-        drop = 4 * (13 - precision)
-        half, rest = 1 << (drop - 1), digits & ((1 << drop) - 1)
-        digits >>= drop
-        digits += rest > half or (rest == half and digits & 1)
-        lead, tail = (
-            digits >> (4 * precision),
-            format(digits & ((1 << 4 * precision) - 1), "x").zfill(precision),
-        )
-        tail = tail if precision else ""
-    else:
-        lead, tail = digits >> 52, format(digits & ((1 << 52) - 1), "013x")
-        tail = tail.rstrip("0") if precision is None else tail.ljust(precision, "0")
-    return f"0x{lead:x}{'.' if tail or point else ''}{tail}p{exponent:+d}"
+    mantissa, _, exponent = value.hex().removeprefix("0x").partition("p")
+    places = 13 if precision is None else min(precision, 13)
+    digits = int(mantissa.replace(".", "").ljust(14, "0"), 16)
+    text = f"{round(digits / 16 ** (13 - places)):0{places + 1}x}"
+    lead, tail = text[: len(text) - places], text[len(text) - places :]
+    tail = tail.rstrip("0") if precision is None else tail.ljust(precision, "0")
+    return f"0x{lead}{'.' if tail or point else ''}{tail}p{exponent}"
 
 
 def _padded(body: bytes, flags: str, width: int, zeros: bool) -> bytes:
-    missing = width - len(body)
-    if missing <= 0:
-        return body
     if "-" in flags:
-        return body + b" " * missing
+        return body.ljust(width)
     if "0" not in flags or not zeros:
-        return b" " * missing + body
-    head = 0
-    if body[:1] in (b"-", b"+", b" "):
-        head = 1
-    if body[head : head + 2] in (b"0x", b"0X"):
-        head += 2
-    return body[:head] + b"0" * missing + body[head:]
+        return body.rjust(width)
+    head = len(_BEFORE_ZEROS.findall(body)[0])
+    return body[:head] + body[head:].rjust(width - head, b"0")

@@ -111,7 +111,8 @@ class Resident:
         flights: int,
         checks: Checks | None = None,
     ) -> None:
-        self.blocks, self.flights = blocks, flights
+        self.blocks = blocks
+        self.key: tuple[Any, ...] = ()  # of the pool that it belongs to
         self.queue = PlainMemory(queue_bytes(flights))
         self.queue.set(QUEUE.CAPACITY, flights)
         self.size = blocks * (build.warps * (build.stride + 32 * build.local_bytes) + shared_bytes)
@@ -159,11 +160,8 @@ class Resident:
             products = at + WARP.PRODUCTS
             item.groups, item.groups_line = get(products + PRODUCTS.AWAITED), get(products + PRODUCTS.LINE)
             if lanes := get(at + WARP.AWAITING):
-                item.mbarrier = (
-                    lanes,
-                    get(at + WARP.AWAITED_LINE),
-                    self._awaited(rank, get(at + WARP.AWAITED)),
-                )
+                lacks = self._awaited(rank, get(at + WARP.AWAITED))
+                item.mbarrier = lanes, get(at + WARP.AWAITED_LINE), lacks
             found.append(item)
         return found
 
@@ -236,28 +234,24 @@ class _ResidentPool:
         self._bytes = 0
 
     def take(self, build: Build, shared_bytes: int, blocks: int, flights: int) -> Resident:
+        # NOTE: the symbol alone is a digest cut short; memory of another size must never be found.
+        key = build.symbol, build.warps, build.stride, build.local_bytes, shared_bytes, blocks, flights
         with self._lock:
-            found = self._spares.get(self._key(build, shared_bytes, blocks, flights))
-            if found:
-                resident = found.pop()
-                self._bytes -= resident.size
-                return resident
-        return Resident(build, shared_bytes, blocks, flights)
+            if found := self._spares.get(key):
+                self._bytes -= found[-1].size
+                return found.pop()
+        resident = Resident(build, shared_bytes, blocks, flights)
+        resident.key = key
+        return resident
 
-    def give(self, build: Build, shared_bytes: int, resident: Resident) -> None:
-        key = self._key(build, shared_bytes, resident.blocks, resident.flights)
+    def give(self, resident: Resident) -> None:
         with self._lock:
-            self._spares.setdefault(key, []).append(resident)
-            self._spares.move_to_end(key)
+            self._spares.setdefault(resident.key, []).append(resident)
+            self._spares.move_to_end(resident.key)
             self._bytes += resident.size
             while self._bytes > _SPARE_BYTES:
                 _, dropped = self._spares.popitem(last=False)
                 self._bytes -= sum(item.size for item in dropped)
-
-    @staticmethod
-    def _key(build: Build, *figures: int) -> tuple[Any, ...]:
-        # NOTE: the symbol alone is a digest cut short; memory of another size must never be found.
-        return build.symbol, build.warps, build.stride, build.local_bytes, *figures
 
 
 _RESIDENT_POOL = _ResidentPool()
@@ -406,6 +400,7 @@ class _LaunchRun:
                         raise DeviceError("the system has no thread left to run a kernel on") from None
                     break
                 begun += 1
+            # NOTE: what workers did is counted by them: Ctrl-C may come between any two steps here.
             while len(self.over) < begun:
                 if not self._await_worker_end():
                     self._check_timeout(started)
@@ -458,10 +453,6 @@ class _LaunchRun:
             self.error = self.error or error
         self.context.set(LAUNCH.STOP, 1, 4)
 
-    @property
-    def _unit(self) -> str:
-        return "block" if self.blocks == 1 else "cluster"
-
     def _deadlock(self, resident: Resident, asks: bool = False) -> TilewiseError:
         return deadlock(self.build, resident.index(), resident.waiting(self.build), asks, self.cluster)
 
@@ -479,11 +470,8 @@ class _LaunchRun:
         try:
             self._work(number)
         except MemoryError:
-            self._fail(
-                DeviceError(
-                    f"the host's memory does not hold another {self._unit} of kernel {readable(self.build.entry)}"
-                )
-            )
+            unit, kernel = "block" if self.blocks == 1 else "cluster", readable(self.build.entry)
+            self._fail(DeviceError(f"the host's memory does not hold another {unit} of kernel {kernel}"))
         except TilewiseError as error:
             self._fail(error)
         except BaseException as error:  # handed to the thread that waits, which raises it
@@ -507,7 +495,9 @@ class _LaunchRun:
             at = draw.randrange(len(awake)) if seeded and not by_number else -1
             outcome = self.work(self.context.address, own.address, awake[at].memory.address)
             if outcome == Outcome.FINISHED:
-                self._reuse_resident(awake.pop(at))
+                resident = awake.pop(at)
+                if not resident.checked:
+                    _RESIDENT_POOL.give(resident)
                 finished, self.moved = True, time.monotonic()
             elif outcome == Outcome.STUCK:
                 waiting.append(awake.pop(at))
@@ -527,11 +517,6 @@ class _LaunchRun:
                 if not finished:
                     self._widen_or_wait(waiting, watch)
                 awake, waiting, finished = waiting, [], False
-
-    def _reuse_resident(self, resident: Resident) -> None:
-        """Give the memory of a finished cluster to the pool."""
-        if not resident.checked:
-            _RESIDENT_POOL.give(self.build, self.shared_bytes, resident)
 
     def _most_residents(self, resident: Resident) -> int:
         """Return how many such clusters one worker may have resident; of a cooperative launch all."""
