@@ -21,17 +21,13 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import BARRIER, BLOCK, WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I32, Routine, routine
 from tilewise.emulator.support.checked import serial_of
 from tilewise.emulator.support.cluster_parts import each_block
 
-__all__ = ["routines"]
+__all__: list[str] = []
 
 _CLUSTER_BARRIER = BARRIERS_OF_BLOCK - 1
-
-
-def routines() -> list[Routine]:
-    return [_arrive(), _pass_barrier()]
 
 
 def _arrived_phase(r: Routine, number: Value | int) -> Value:
@@ -79,7 +75,8 @@ def _end_phase(r: Routine, clock: Value, end: Value) -> None:
             r.put(place, 0, r.intrinsic("llvm.umin", r.field(place, 0, "i32"), now))
 
 
-def _arrive() -> Routine:
+@routine("tw_check_arrive", "void", *WARP_PARAMETERS)
+def _arrive(r: Routine, number: I32, waits: I32, goes_on: I32, relaxed: I32, fences: I32) -> None:
     """A warp arrives at a barrier: 0 to 15 of its block, 16 of its cluster.
 
     ``goes_on`` is whether some of its lanes do anything before they pass. ``relaxed``: only
@@ -89,39 +86,36 @@ def _arrive() -> Routine:
     one thread wait for a flag, and the others for that thread at a barrier, hold on every GPU. What fences
     before the barrier covered, a flag set behind it releases: all threads fence, synchronise, and one sets it.
     """
-    numbers = {"number": "i32", "waits": "i32", "goes_on": "i32", "relaxed": "i32", "fences": "i32"}
-    r = Routine("tw_check_arrive", "void", **WARP_PARAMETERS, **numbers)
-    with r.when(r.differs(r["fences"], 0)):
+    with r.when(r.differs(fences, 0)):
         for wide in (0, 1):
             acquire(r, scope_clock(r, CLOCKS.PENDING, wide))
             widen(r, scope_clock(r, CLOCKS.RELEASED, wide))
-    which, came = _barrier_slots(r, r.wide(r["number"]))
-    with r.when(r.differs(r["waits"], 0)):
-        r.put(_arrived_phase(r, BARRIERS_OF_BLOCK), 0, r.op("add", r["number"], 1))
+    which, came = _barrier_slots(r, r.wide(number))
+    with r.when(r.differs(waits, 0)):
+        r.put(_arrived_phase(r, BARRIERS_OF_BLOCK), 0, r.op("add", number, 1))
     phases = r.item(r.field(clocks_of(r), CLOCKS.PHASES, "ptr"), which, 4)
-    own = r.item(r.at(r["block"], BLOCK.BARRIERS), r.op("and", r["number"], 15), BARRIER.SIZE)
+    own = r.item(r.at(r["block"], BLOCK.BARRIERS), r.op("and", number, 15), BARRIER.SIZE)
     arrived = r.variable("i32", r.field(own, BARRIER.THREADS, "i32"))
-    with r.when(r.equals(r["number"], _CLUSTER_BARRIER)):
+    with r.when(r.equals(number, _CLUSTER_BARRIER)):
         arrived.put(r.field(r.field(r["block"], BLOCK.FIRST, "ptr"), BLOCK.ARRIVED, "i32"))
         _release_other_blocks(r)
     with r.when(r.equals(arrived.get(), 0)):
         fresh = r.op("add", r.field(phases, 0, "i32"), 1)
         r.put(phases, 0, fresh)
         r.fill(_barrier_clock(r, which, fresh), 0, clock_bytes(r))
-        with r.when(r.differs(r["fences"], 0)):
+        with r.when(r.differs(fences, 0)):
             r.fill(_fence_clock(r, which, fresh, 0), 0, r.op("mul", clock_bytes(r), 2))
         r.put(_end_slot(r, which, fresh), 0, 0)
     phase = r.field(phases, 0, "i32")
     r.put(came, 0, phase)
     clock = _barrier_clock(r, which, phase)
-    with r.when(r.differs(r["relaxed"], 0)):
+    with r.when(r.differs(relaxed, 0)):
         join(r, clock, scope_clock(r, CLOCKS.RELEASED, 1))
     with r.otherwise():
-        release(r, clock, r["goes_on"])
-    with r.when(r.differs(r["fences"], 0)):
+        release(r, clock, goes_on)
+    with r.when(r.differs(fences, 0)):
         for wide in (0, 1):
             join(r, _fence_clock(r, which, phase, wide), scope_clock(r, CLOCKS.RELEASED, wide))
-    return r
 
 
 def _release_other_blocks(r: Routine) -> None:
@@ -135,11 +129,11 @@ def _release_other_blocks(r: Routine) -> None:
             r.put(other, BLOCK.USED, 0)
 
 
-def _pass_barrier() -> Routine:
+@routine("tw_check_through", "void", *WARP_PARAMETERS)
+def _pass_barrier(r: Routine, cluster: I32, fences: I32) -> None:
     """A warp passes the barrier that it waits at, or that of its cluster: it acquires what others released there."""
-    r = Routine("tw_check_through", "void", **WARP_PARAMETERS, cluster="i32", fences="i32")
     number = r.variable("i32", _CLUSTER_BARRIER + 1)
-    with r.when(r.equals(r["cluster"], 0)):
+    with r.when(r.equals(cluster, 0)):
         waiting = _arrived_phase(r, BARRIERS_OF_BLOCK)
         number.put(r.field(waiting, 0, "i32"))
         r.give_if(r.equals(number.get(), 0))
@@ -157,7 +151,6 @@ def _pass_barrier() -> Routine:
     # NOTE: by the letter it takes a fence; compilers let a barrier do.
     r.put(slot_of_warp(r, CLOCKS.PUBLISHED), 0, r.field(end, 0, "i32"))
     acquire(r, clock)
-    with r.when(r.differs(r["fences"], 0)):
+    with r.when(r.differs(fences, 0)):
         for wide in (0, 1):
             join(r, scope_clock(r, CLOCKS.RELEASED, wide), _fence_clock(r, which, phase, wide))
-    return r

@@ -23,19 +23,15 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import BLOCK, LAUNCH
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
 from tilewise.emulator.support.checked import accessor, record_finding
 
-__all__ = ["routines"]
+__all__: list[str] = []
 
 
-def routines() -> list[Routine]:
-    return [_begin_block(), _record_finding(), _report_unnamed_lanes(), _note_allocations()]
-
-
-def _begin_block() -> Routine:
+@routine("tw_check_begin", "void", "ctx", "block")
+def _begin_block(r: Routine) -> None:
     """Mark a block's shared memory as uninitialised; with the first block of a cluster, reset the cluster's clocks."""
-    r = Routine("tw_check_begin", "void", ctx="ptr", block="ptr")
     cells = r.field(r["block"], BLOCK.CELLS, "ptr")
     r.give_if(r.is_null(cells))
     shared = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
@@ -52,7 +48,6 @@ def _begin_block() -> Routine:
     r.put(r["block"], BLOCK.USED, 0)
     with r.when(r.equals(rank, 0)):
         _begin_cluster(r, first)
-    return r
 
 
 def _begin_cluster(r: Routine, first: Value) -> None:
@@ -91,10 +86,19 @@ def _begin_cluster(r: Routine, first: Value) -> None:
             r.put(r.item(r.field(clocks, offset, "ptr"), i, 4), 0, born)
 
 
-def _record_finding() -> Routine:
-    names = {"kind": "i32", "space": "i32", "line": "i32", "other_line": "i32"}
-    more = {"who": "i32", "other": "i32", "bytes": "i32", "flags": "i32"}
-    r = Routine("tw_check_finding", "void", ctx="ptr", **names, address="i64", **more)
+@routine("tw_check_finding", "void", "ctx")
+def _record_finding(
+    r: Routine,
+    kind: I32,
+    space: I32,
+    line: I32,
+    other_line: I32,
+    address: I64,
+    who: I32,
+    other: I32,
+    length: I32,
+    flags: I32,
+) -> None:
     state = check_state(r)
     count, start = r.field(state, CHECK.COUNT, "i64"), r.field(state, CHECK.FINDINGS, "ptr")
     with r.count(count) as i:
@@ -117,29 +121,26 @@ def _record_finding() -> Routine:
         (FINDING.ADDRESS, "address"),
         (FINDING.WHO, "who"),
         (FINDING.OTHER, "other"),
-        (FINDING.BYTES, "bytes"),
+        (FINDING.BYTES, "length"),
         (FINDING.FLAGS, "flags"),
     ):
         r.put(fresh, at, r[name])
     r.put(fresh, FINDING.COUNT, r.const("i64", 1))
-    return r
 
 
-def _report_unnamed_lanes() -> Routine:
+@routine("tw_check_named", "void", *WARP_PARAMETERS)
+def _report_unnamed_lanes(r: Routine, mask: I32, line: I32) -> None:
     """Report lanes (none, mostly) that run a warp-wide instruction whose mask does not name them."""
-    r = Routine("tw_check_named", "void", **WARP_PARAMETERS, mask="i32", line="i32")
-    r.give_if(r.equals(r["mask"], 0))
-    first = r.find_lowest(r["mask"], True)
-    record_finding(r, FindingKind.BAD_MASK, accessor(r, first), r["line"])
-    return r
+    r.give_if(r.equals(mask, 0))
+    first = r.find_lowest(mask, True)
+    record_finding(r, FindingKind.BAD_MASK, accessor(r, first), line)
 
 
-def _note_allocations() -> Routine:
+@routine("tw_check_took", "void", *WARP_PARAMETERS)
+def _note_allocations(r: Routine, addresses: Ptr, mask: I32, line: I32) -> None:
     """Record who allocated blocks of the heap, and in which line, behind the sizes that lie at the addresses."""
-    r = Routine("tw_check_took", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32", line="i32")
-    with r.each_lane(r["mask"]) as lane:
-        address = r.element(r["addresses"], lane, "i64")
+    with r.each_lane(mask) as lane:
+        address = r.element(addresses, lane, "i64")
         place = r.as_pointer(address)
-        r.put(place, 4, r["line"])
+        r.put(place, 4, line)
         r.put(place, 8, accessor(r, lane))
-    return r

@@ -38,42 +38,29 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import LAUNCH, Flight
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.bulk_requests import REQUEST, Verb, each_block
 from tilewise.emulator.support.checked import accessor, check_touch, record_finding
 from tilewise.emulator.support.tensor_plan import PLAN
 
-__all__ = ["routines"]
+__all__: list[str] = []
 
 
-def routines() -> list[Routine]:
-    return [
-        _issue(),
-        _write_shared(),
-        _read_shared(),
-        _check_mbarrier(),
-        _walk_destination(),
-        _check_destination(),
-    ]
-
-
-def _issue() -> Routine:
+@routine("tw_check_bulk", "i32", *WARP_PARAMETERS, "worker")
+def _issue(r: Routine, kind: I32, data: Ptr, lane: I32, line: I32) -> None:
     """Check and record a bulk copy that a lane issues; ``data`` is its request."""
-    names = {"worker": "ptr", "kind": "i32", "data": "ptr", "lane": "i32", "line": "i32"}
-    r = Routine("tw_check_bulk", "i32", **WARP_PARAMETERS, **names)
-    data = r["data"]
     verb = r.narrow(r.field(data, REQUEST.VERB, "i64"))
     count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
-    with r.when(r.equals(r["kind"], Flight.TENSOR)):
+    with r.when(r.equals(kind, Flight.TENSOR)):
         plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
-        r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), data, plan, r["lane"], r["line"]))
+        r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), data, plan, lane, line))
         count.put(r.field(plan, PLAN.EXTENT, "i64"))
     # NOTE: a size may be anything. What is larger than shared memory is a fault, once the copy itself is issued.
     count.put(r.intrinsic("llvm.umin", count.get(), r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")))
     near = with_rank(r, r.field(data, REQUEST.SHARED, "i64"))
     far = with_rank(r, r.op("and", r.field(data, REQUEST.GLOBAL, "i64"), 0xFFFF_FFFF))
     barrier = r.field(data, REQUEST.MBARRIER, "i64")
-    own = (r["lane"], r["line"])
+    own = (lane, line)
     with r.when(r.equals(verb, Verb.LOAD)):
         with each_block(r, data) as at:
             target, reported = with_rank(r, at(near)), with_rank(r, at(with_rank(r, barrier)))
@@ -88,8 +75,6 @@ def _issue() -> Routine:
     action = r.select(changes, Action.ATOMIC, Action.STORE)
     bulk = r.cast("zext", r.is_below(verb, Verb.WRITE), "i32")
     call_for_warp(r, "tw_check_arrives", far, count.get(), with_rank(r, barrier), action, bulk, *own)
-    r.give(0)
-    return r
 
 
 def _claim_destination(r: Routine) -> Value:
@@ -104,40 +89,34 @@ def _claim_destination(r: Routine) -> Value:
     return r.call("tw_check_store", "i32", *r.pointers(), *given)
 
 
-def _walk_destination() -> Routine:
+@routine("tw_check_store", "i32", *POINTERS)
+def _walk_destination(r: Routine, tensor: I32, data: Ptr, lane: I32, line: I32, step: I32) -> None:
     """Walk the destination of a store to global memory, which is issued or complete: ``step``."""
-    names = {"tensor": "i32", "data": "ptr", "lane": "i32", "line": "i32", "step": "i32"}
-    r = Routine("tw_check_store", "i32", **POINTERS, **names)
-    given = (*r.pointers(), r["data"], r["lane"], r["line"], r["step"])
-    with r.when(r.differs(r["tensor"], 0)):
+    given = (*r.pointers(), data, lane, line, step)
+    with r.when(r.differs(tensor, 0)):
         r.give(r.call("tw_tensor_store", "i32", *given))
     r.give(r.call("tw_bulk_store", "i32", *given))
-    return r
 
 
-def _check_destination() -> Routine:
+@routine("tw_check_destination", "void", *WARP_PARAMETERS)
+def _check_destination(
+    r: Routine, lane: I32, address: I64, length: I64, reduces: I32, line: I32, values: Ptr, step: I32
+) -> None:
     """Check a stretch of global memory that a store will write, and mark it as in flight; or as written."""
-    names = {"lane": "i32", "address": "i64", "bytes": "i64", "reduces": "i32", "line": "i32"}
-    r = Routine("tw_check_destination", "void", **WARP_PARAMETERS, **names, values="ptr", step="i32")
-    stretch = (r["address"], r["bytes"])
-    with r.when(r.equals(r["step"], StoreStep.RELEASE)):
-        mark(r, GLOBAL, *stretch, Mark.LAND, now_of(r), accessor(r, r["lane"]))
+    stretch = (address, length)
+    with r.when(r.equals(step, StoreStep.RELEASE)):
+        mark(r, GLOBAL, *stretch, Mark.LAND, now_of(r), accessor(r, lane))
         r.give()
-    changes = r.differs(r["reduces"], 0)
+    changes = r.differs(reduces, 0)
     action = r.select(changes, Action.ATOMIC, Action.STORE)
     flags = r.select(changes, PROXY | STRONG, PROXY)
-    check_touch(r, r["lane"], *stretch, GLOBAL, action, flags, values=r["values"])
+    check_touch(r, lane, *stretch, GLOBAL, action, flags, values=values)
     mark(r, GLOBAL, *stretch, Mark.SET)
-    return r
-
-
-_STRETCH = {"address": "i64", "bytes": "i64", "barrier": "i64"}
-_LANE_AND_LINE = {"lane": "i32", "line": "i32"}
 
 
 def _new_record(r: Routine, way: CopySide) -> Value:
     bit = r.op("shl", 1, r["lane"])
-    numbers = (bit, r.narrow(r["bytes"]), BULKS, way, r["line"])
+    numbers = (bit, r.narrow(r["length"]), BULKS, way, r["line"])
     copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
     r.give_if(r.is_null(copy))
     r.put(address_slot(r, copy, r["lane"]), 0, r.narrow(r["address"]))
@@ -151,38 +130,34 @@ def _new_record(r: Routine, way: CopySide) -> Value:
     return copy
 
 
-def _write_shared() -> Routine:
+@routine("tw_check_arrives", "void", *WARP_PARAMETERS)
+def _write_shared(
+    r: Routine, address: I64, length: I64, barrier: I64, action: I32, bulk: I32, lane: I32, line: I32
+) -> None:
     """Check and record a write in flight to a stretch of shared memory, which completes on an mbarrier."""
-    r = Routine(
-        "tw_check_arrives", "void", **WARP_PARAMETERS, **_STRETCH, action="i32", bulk="i32", **_LANE_AND_LINE
-    )
-    changes = r.equals(r["action"], Action.ATOMIC)
+    changes = r.equals(action, Action.ATOMIC)
     flags = r.select(changes, PROXY | STRONG, PROXY)
-    check_touch(r, r["lane"], r["address"], r["bytes"], SHARED, r["action"], flags)
+    check_touch(r, lane, address, length, SHARED, action, flags)
     _new_record(r, CopySide.TO_SHARED)
-    mark(r, SHARED, r["address"], r["bytes"], Mark.SET)
-    return r
+    mark(r, SHARED, address, length, Mark.SET)
 
 
-def _read_shared() -> Routine:
+@routine("tw_check_leaves", "void", *WARP_PARAMETERS)
+def _read_shared(r: Routine, address: I64, length: I64, barrier: I64, lane: I32, line: I32) -> None:
     """Check and record a read in flight of a stretch of shared memory; a barrier of 0 means that it is of a group."""
-    r = Routine("tw_check_leaves", "void", **WARP_PARAMETERS, **_STRETCH, **_LANE_AND_LINE)
-    check_touch(r, r["lane"], r["address"], r["bytes"], SHARED, Action.LOAD, PROXY)
+    check_touch(r, lane, address, length, SHARED, Action.LOAD, PROXY)
     _new_record(r, CopySide.FROM_SHARED)
-    mark(r, SHARED, r["address"], r["bytes"], Mark.LEAVE)
-    return r
+    mark(r, SHARED, address, length, Mark.LEAVE)
 
 
-def _check_mbarrier() -> Routine:
+@routine("tw_check_tells", "void", *WARP_PARAMETERS)
+def _check_mbarrier(r: Routine, address: I64, bulk: I32, lane: I32, line: I32) -> None:
     """Report a copy whose mbarrier is not initialised before it; for a ``bulk`` copy, with a proxy fence between."""
-    r = Routine(
-        "tw_check_tells", "void", **WARP_PARAMETERS, address="i64", bulk="i32", lane="i32", line="i32"
-    )
-    check_touch(r, r["lane"], r["address"], 8, SHARED, Action.ATOMIC, STRONG)
+    check_touch(r, lane, address, 8, SHARED, Action.ATOMIC, STRONG)
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
-    known = r.call("tw_check_where", "i1", r["ctx"], r["block"], SHARED, r["address"], place)
-    r.give_if(r.negation(r.both(known, r.differs(r["bulk"], 0))))
-    row = r.op("and", r.op("sub", r["address"], r.field(place, SHADOW.FIRST, "i64")), -4)
+    known = r.call("tw_check_where", "i1", r["ctx"], r["block"], SHARED, address, place)
+    r.give_if(r.negation(r.both(known, r.differs(bulk, 0))))
+    row = r.op("and", r.op("sub", address, r.field(place, SHADOW.FIRST, "i64")), -4)
     first, stride = r.at(r.field(place, SHADOW.CELLS, "ptr"), row), r.field(place, SHADOW.STRIDE, "i64")
     columns = (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE)
     time, who, info = (r.field(r.at(first, r.op("mul", stride, i)), 0, "i32") for i in columns)
@@ -192,6 +167,5 @@ def _check_mbarrier() -> Routine:
     since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
     born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
     with r.when(r.both(since, r.is_above(time, born))):
-        found = (r["line"], r.op("lshr", info, LINE_BITS), r["address"], who, 8, PROXY)
-        record_finding(r, FindingKind.MBARRIER_UNPUBLISHED, accessor(r, r["lane"]), *found)
-    return r
+        found = (line, r.op("lshr", info, LINE_BITS), address, who, 8, PROXY)
+        record_finding(r, FindingKind.MBARRIER_UNPUBLISHED, accessor(r, lane), *found)

@@ -37,7 +37,7 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, Routine, routine
 from tilewise.emulator.support.checked import accessor, serial_of
 
 __all__ = [
@@ -53,7 +53,6 @@ __all__ = [
     "groups_of",
     "mark",
     "phase_of",
-    "routines",
     "trim_records",
     "with_rank",
 ]
@@ -70,10 +69,6 @@ class Mark(IntEnum):
     LEAVE, FREE = 2, 3  # a read of it is issued; it is complete
 
 
-def routines() -> list[Routine]:
-    return [_mark_stretch(), _new_record(), _complete()]
-
-
 def mark(
     r: Routine,
     space: Value | int,
@@ -87,48 +82,46 @@ def mark(
     r.call("tw_check_mark", "void", r["ctx"], r["block"], space, address, count, what, time, who)
 
 
-def _mark_stretch() -> Routine:
+@routine("tw_check_mark", "void", "ctx", "block")
+def _mark_stretch(r: Routine, space: I32, address: I64, length: I64, what: I32, time: I32, who: I32) -> None:
     """Change the in-flight mark of each word of a stretch of shared or global memory, as ``Mark`` says."""
-    names = {"space": "i32", "address": "i64", "bytes": "i64", "what": "i32", "time": "i32", "who": "i32"}
-    r = Routine("tw_check_mark", "void", ctx="ptr", block="ptr", **names)
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     r.fill(place, 0, SHADOW.SIZE)
-    at, end = r.variable("i64", r["address"]), r.op("add", r["address"], r["bytes"])
+    at, end = r.variable("i64", address), r.op("add", address, length)
     with r.loop() as loop:
         here = at.get()
         loop.leave(r.is_at_least(here, end))
         at.put(r.op("add", r.op("or", here, 3), 1))
-        r.give_if(r.negation(find_shadow(r, place, here, r["space"])))
+        r.give_if(r.negation(find_shadow(r, place, here, space)))
         row = r.op("and", r.op("sub", here, r.field(place, SHADOW.FIRST, "i64")), -4)
         cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
         cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
         state = r.field(cell[CELLS.STATE], 0, "i32")
         leaving, also = r.op("and", state, MANY_LEAVING), r.op("and", state, MOST_ARRIVING)
         changed = r.variable("i32", state)
-        with r.when(r.equals(r["what"], Mark.SET)):
+        with r.when(r.equals(what, Mark.SET)):
             first = r.equals(r.op("and", state, ARRIVING), 0)
             full = r.equals(also, MOST_ARRIVING)
             more = r.select(full, state, r.op("add", state, ALSO_ARRIVING))
             changed.put(r.select(first, r.op("or", state, ARRIVING), more))
-        with r.when(r.equals(r["what"], Mark.LAND)):
+        with r.when(r.equals(what, Mark.LAND)):
             last = r.equals(also, 0)
             fewer = r.op("sub", state, ALSO_ARRIVING)
             changed.put(r.select(last, r.op("and", state, ~ARRIVING), fewer))
             # NOTE: what is in shared memory may have been issued by another thread than waits for it.
-            own = r.equals(r.field(cell[CELLS.WRITER], 0, "i32"), r["who"])
-            with r.when(r.op("or", own, r.equals(r["space"], SHARED))):
-                r.put(cell[CELLS.WRITTEN], 0, r["time"])
-        with r.when(r.equals(r["what"], Mark.LEAVE)):
+            own = r.equals(r.field(cell[CELLS.WRITER], 0, "i32"), who)
+            with r.when(r.op("or", own, r.equals(space, SHARED))):
+                r.put(cell[CELLS.WRITTEN], 0, time)
+        with r.when(r.equals(what, Mark.LEAVE)):
             full = r.equals(leaving, MANY_LEAVING)
             changed.put(r.select(full, state, r.op("add", state, LEAVING)))
-        with r.when(r.equals(r["what"], Mark.FREE)):
+        with r.when(r.equals(what, Mark.FREE)):
             none = r.equals(leaving, 0)
             changed.put(r.select(none, state, r.op("sub", state, LEAVING)))
-            own = r.equals(r.field(cell[CELLS.READER], 0, "i32"), r["who"])
+            own = r.equals(r.field(cell[CELLS.READER], 0, "i32"), who)
             with r.when(own):
-                r.put(cell[CELLS.READ], 0, r["time"])
+                r.put(cell[CELLS.READ], 0, time)
         r.put(cell[CELLS.STATE], 0, changed.get())
-    return r
 
 
 # -- records --------------------------------------------------------------------------------------------
@@ -139,10 +132,9 @@ def groups_of(r: Routine, kind: Value | int) -> Value:
     return r.item(r.field(clocks_of(r), CLOCKS.GROUPS, "ptr"), row, 128)
 
 
-def _new_record() -> Routine:
+@routine("tw_check_record", "ptr", *WARP_PARAMETERS)
+def _new_record(r: Routine, mask: I32, length: I32, kind: I32, way: I32, line: I32) -> None:
     """A new record, for some lanes of a warp; null if there are too many."""
-    numbers = {"mask": "i32", "bytes": "i32", "kind": "i32", "way": "i32", "line": "i32"}
-    r = Routine("tw_check_record", "ptr", **WARP_PARAMETERS, **numbers)
     clocks = clocks_of(r)
     count, start = (r.field(clocks, CLOCKS.COUNT, "i64"), r.field(clocks, CLOCKS.COPIES, "ptr"))
     found = r.variable("ptr", NULL)
@@ -156,19 +148,18 @@ def _new_record() -> Routine:
     copy = found.get()
     r.give_if(r.is_null(copy), NULL)
     for offset, value in (
-        (COPY.LANES, r["mask"]),
+        (COPY.LANES, mask),
         (COPY.WARP, r.narrow(index_of(r))),
-        (COPY.BYTES, r["bytes"]),
-        (COPY.LINE, r["line"]),
+        (COPY.BYTES, length),
+        (COPY.LINE, line),
         (COPY.KEY, r.const("i64", 0)),
         (COPY.TIME, now_of(r)),
-        (COPY.KIND, r["kind"]),
-        (COPY.SIDE, r["way"]),
+        (COPY.KIND, kind),
+        (COPY.SIDE, way),
     ):
         r.put(copy, offset, value)
-    r.copy(r.at(copy, COPY.GROUPS), groups_of(r, r["kind"]), 128)
+    r.copy(r.at(copy, COPY.GROUPS), groups_of(r, kind), 128)
     r.give(copy)
-    return r
 
 
 def first_of_warpgroup(r: Routine) -> Value:
@@ -218,10 +209,9 @@ def with_rank(r: Routine, address: Value) -> Value:
     return r.select(r.is_below(address, 1 << RANK_SHIFT), named, address)
 
 
-def _complete() -> Routine:
+@routine("tw_check_land", "void", *WARP_PARAMETERS)
+def _complete(r: Routine, copy: Ptr, lane: I32, time: I32) -> None:
     """Complete one lane's copy as of a time: clear the marks of its memory."""
-    r = Routine("tw_check_land", "void", **WARP_PARAMETERS, copy="ptr", lane="i32", time="i32")
-    copy, lane = r["copy"], r["lane"]
     bit = r.op("shl", 1, lane)
     r.put(copy, COPY.LANES, r.without(r.field(copy, COPY.LANES, "i32"), bit))
     with r.when(r.equals(r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
@@ -229,7 +219,7 @@ def _complete() -> Routine:
         beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.narrow(index_of(r)))
         who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), LANE_BITS), WHOLE)
         bits = r.op("or", r.op("shl", r.wide(high), 32), r.wide(low))
-        call_for_warp(r, "tw_check_matrix", bits, *numbers, Mark.FREE, r["time"], who)
+        call_for_warp(r, "tw_check_matrix", bits, *numbers, Mark.FREE, time, who)
         r.give()
     way = r.field(copy, COPY.SIDE, "i32")
     with r.when(r.equals(way, CopySide.TO_GLOBAL)):
@@ -240,5 +230,4 @@ def _complete() -> Routine:
     address = r.wide(r.field(address_slot(r, copy, lane), 0, "i32"))
     leaves = r.equals(way, CopySide.FROM_SHARED)
     what, count = r.select(leaves, Mark.FREE, Mark.LAND), r.wide(r.field(copy, COPY.BYTES, "i32"))
-    mark(r, SHARED, address, count, what, r["time"], accessor(r, lane))
-    return r
+    mark(r, SHARED, address, count, what, time, accessor(r, lane))

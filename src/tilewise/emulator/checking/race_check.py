@@ -26,7 +26,7 @@ from tilewise.emulator.check_layout import (
     Action,
     FindingKind,
 )
-from tilewise.emulator.checking.shadow_lookup import find_shadow, shadow_lookup
+from tilewise.emulator.checking.shadow_lookup import find_shadow
 from tilewise.emulator.checking.shadow_word import ShadowWord, check_and_record, store_access
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
@@ -38,45 +38,49 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, Loop, MutableValue, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, Loop, MutableValue, Ptr, Routine, routine
 from tilewise.emulator.support.checked import accessor, record_finding
 
-__all__ = ["routines"]
+__all__: list[str] = []
 
 _LANE_MASK = (1 << LANE_BITS) - 1
 
 
-def routines() -> list[Routine]:
-    return [shadow_lookup(), _check_access(), _unset_is_padding(), _check_stretch(), _leave()]
-
-
-def _check_access() -> Routine:
+@routine("tw_check", "void", *WARP_PARAMETERS)
+def _check_access(
+    r: Routine,
+    addresses: Ptr,
+    mask: I32,
+    size: I32,
+    space: I32,
+    action: I32,
+    flags: I32,
+    line: I32,
+    values: Ptr,
+    element: I32,
+) -> None:
     """Check and record an access by some lanes: of each, ``size`` bytes at its address.
 
     ``values`` are those that a store is about to write, element after element of all lanes; null if they are
     not known.
     """
-    names = {"addresses": "ptr", "mask": "i32", "size": "i32", "space": "i32", "action": "i32"}
-    more = {"flags": "i32", "line": "i32", "values": "ptr", "element": "i32"}
-    r = Routine("tw_check", "void", **WARP_PARAMETERS, **names, **more)
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     r.fill(place, 0, SHADOW.SIZE)
     word = ShadowWord(r, _ignores_unset)
-    writes = r.differs(r["action"], Action.LOAD)
-    stores = r.equals(r["action"], Action.STORE)
-    valued = r.both(stores, r.differs(r["values"], NULL))
+    writes = r.differs(action, Action.LOAD)
+    stores = r.equals(action, Action.STORE)
+    valued = r.both(stores, r.differs(values, NULL))
     same = r.variable("i1", 0)
     with _each_distinct_address(r, writes) as (lane, address, name):
         word.begin_lane()
-        with _each_shadow_word(r, place, address, r.wide(r["size"])) as (loop, here, size, bytes_):
+        with _each_shadow_word(r, place, address, r.wide(size)) as (loop, here, count, bytes_):
             word.select_cell(place, here, r.op("or", word.high, name), bytes_)
             _mark_used(word, place)
             loop.again(_fast_read(word, writes))
             same.put(0)
             with r.when(valued):
-                _compare_stored(word, place, lane, r.op("sub", here, address), size, same)
+                _compare_stored(word, place, lane, r.op("sub", here, address), count, same)
             check_and_record(word, writes, stores, same)
-    return r
 
 
 @contextmanager
@@ -108,19 +112,18 @@ def _ignores_unset(r: Routine) -> Value:
     return found.get()
 
 
-def _unset_is_padding() -> Routine:
+@routine("tw_check_padded", "i1", "ctx", "block")
+def _unset_is_padding(r: Routine, addresses: Ptr, mask: I32, size: I32, space: I32) -> None:
     """Whether the uninitialised bytes are padding of a structure: the same in each lane's read, and not all of it."""
-    names = {"addresses": "ptr", "mask": "i32", "size": "i32", "space": "i32"}
-    r = Routine("tw_check_padded", "i1", ctx="ptr", block="ptr", **names)
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
-    size = r.wide(r["size"])
+    count = r.wide(size)
     before = r.variable("i64", 0)
-    with r.each_lane(r["mask"]) as lane:
-        address = r.element(r["addresses"], lane, "i64")
+    with r.each_lane(mask) as lane:
+        address = r.element(addresses, lane, "i64")
         unset = r.variable("i64", 0)
-        with r.count(size) as i:
+        with r.count(count) as i:
             here = r.op("add", address, i)
-            known = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], here, place)
+            known = r.call("tw_check_where", "i1", r["ctx"], r["block"], space, here, place)
             r.give_if(r.negation(known), 0)
             offset = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
             stride = r.op("mul", r.field(place, SHADOW.STRIDE, "i64"), CELLS.STATE)
@@ -128,12 +131,11 @@ def _unset_is_padding() -> Routine:
             state = r.wide(r.field(r.at(column, r.op("and", offset, -4)), 0, "i32"))
             bit = r.op("and", r.op("lshr", state, r.op("and", offset, 3)), 1)
             unset.put(r.op("or", unset.get(), r.op("shl", bit, i)))
-        every = r.equals(unset.get(), r.op("sub", r.op("shl", 1, size), 1))
+        every = r.equals(unset.get(), r.op("sub", r.op("shl", 1, count), 1))
         other = r.both(r.differs(before.get(), 0), r.differs(before.get(), unset.get()))
         r.give_if(r.op("or", r.op("or", every, other), r.equals(unset.get(), 0)), 0)
         before.put(unset.get())
     r.give(r.differs(before.get(), 0))
-    return r
 
 
 @contextmanager
@@ -171,12 +173,12 @@ def _mark_used(word: ShadowWord, place: Value) -> None:
         r.put(owner, BLOCK.USE, r["line"])
 
 
-def _leave() -> Routine:
+@routine("tw_check_leave", "void", *WARP_PARAMETERS)
+def _leave(r: Routine, lanes: I32) -> None:
     """Some lanes of a warp exit. Report a block whose last lanes exit while another block may still use its memory."""
-    r = Routine("tw_check_leave", "void", **WARP_PARAMETERS, lanes="i32")
     time, user = r.field(r["block"], BLOCK.USED, "i32"), r.field(r["block"], BLOCK.USER, "i32")
-    last = r.equals(r["lanes"], r.field(r["warp"], WARP.LIVE, "i32"))
-    some = r.both(r.differs(time, 0), r.differs(r["lanes"], 0))
+    last = r.equals(lanes, r.field(r["warp"], WARP.LIVE, "i32"))
+    some = r.both(r.differs(time, 0), r.differs(lanes, 0))
     r.give_if(r.negation(r.both(some, last)))
     merge_private_clock(r)
     known = call_for_warp(r, "tw_check_known", user, time, accessor(r, 0), result="i1")
@@ -187,7 +189,6 @@ def _leave() -> Routine:
     with r.when(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
         use = r.field(r["block"], BLOCK.USE, "i32")
         record_finding(r, FindingKind.EARLY_EXIT, accessor(r, 0), 0, use, 0, user)
-    return r
 
 
 def _fast_read(word: ShadowWord, writes: Value) -> Value:
@@ -244,29 +245,37 @@ def _equal(r: Routine, mine: Value, old: Value, size: Value, same: MutableValue)
         same.put(r.both(same.get(), equal))
 
 
-def _check_stretch() -> Routine:
+@routine("tw_check_touch", "void", *WARP_PARAMETERS)
+def _check_stretch(
+    r: Routine,
+    lane: I32,
+    address: I64,
+    length: I64,
+    space: I32,
+    action: I32,
+    flags: I32,
+    line: I32,
+    values: Ptr,
+) -> None:
     """Check and record one lane's access to a stretch of memory; ``values`` are what a store writes, or null."""
-    names = {"lane": "i32", "address": "i64", "bytes": "i64", "space": "i32", "action": "i32"}
-    r = Routine("tw_check_touch", "void", **WARP_PARAMETERS, **names, flags="i32", line="i32", values="ptr")
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     r.fill(place, 0, SHADOW.SIZE)
     word = ShadowWord(r)
-    writes = r.differs(r["action"], Action.LOAD)
-    stores = r.equals(r["action"], Action.STORE)
-    valued = r.differs(r["values"], NULL)
+    writes = r.differs(action, Action.LOAD)
+    stores = r.equals(action, Action.STORE)
+    valued = r.differs(values, NULL)
     same = r.variable("i1", 0)
-    with _each_shadow_word(r, place, r["address"], r["bytes"]) as (_, here, size, bytes_):
-        word.select_cell(place, here, r.op("or", word.high, r["lane"]), bytes_)
+    with _each_shadow_word(r, place, address, length) as (_, here, size, bytes_):
+        word.select_cell(place, here, r.op("or", word.high, lane), bytes_)
         _mark_used(word, place)
         same.put(0)
         with r.when(valued):
             old = r.at(r.field(place, SHADOW.MEMORY, "ptr"), word.offset)
-            _equal(r, r.at(r["values"], r.op("sub", here, r["address"])), old, size, same)
+            _equal(r, r.at(values, r.op("sub", here, address)), old, size, same)
         check_and_record(word, writes, stores, same)
-        proxy = r.differs(r.op("and", r["flags"], PROXY), 0)
+        proxy = r.differs(r.op("and", flags, PROXY), 0)
         with r.when(r.both(proxy, r.negation(writes))):
             _check_proxy_fence(word)
-    return r
 
 
 def _check_proxy_fence(word: ShadowWord) -> None:

@@ -20,22 +20,15 @@ from tilewise.emulator.check_layout import (
 from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, check_state, now_of, slot_of_warp
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
 from tilewise.emulator.support.checked import serial_of
 
-__all__ = ["ROW", "routines"]
+__all__ = ["ROW"]
 
 _WARP_SHIFT = LANE_BITS
 _LANE_MASK = (1 << LANE_BITS) - 1
 ROW = 384  # bytes of a table for 32 words: which word, counted from the first; which lane; which bytes
 _VECTOR = "<32 x i32>"
-
-
-def routines() -> list[Routine]:
-    return [_few(), _row()]
-
-
-_ACCESS = {"address": "i64", "table": "ptr", "words": "i64", "space": "i32", "writes": "i32", "line": "i32"}
 
 
 class _FastAccess:
@@ -75,15 +68,17 @@ class _FastAccess:
         self.writes = r.differs(r["writes"], 0)
 
 
-def _row() -> Routine:
+@routine("tw_check_row", "i1", *WARP_PARAMETERS)
+def _row(
+    r: Routine, address: I64, table: Ptr, words: I64, space: I32, writes: I32, line: I32, span: I64
+) -> None:
     """Check and record an access to adjacent words, a multiple of 32 of them; false if it needs the full check."""
-    r = Routine("tw_check_row", "i1", **WARP_PARAMETERS, **_ACCESS, span="i64")
     access = _FastAccess(r)
     past, now = r.splat(access.ordered_until), r.splat(access.now)
-    with r.count(r["words"], 0, 32) as start:
-        table = r.item(r["table"], r.op("lshr", start, 5), ROW)
-        who = r.op("or", r.splat(access.high), r.field(table, 128, _VECTOR, 4))
-        info = r.op("or", r.splat(access.line), r.field(table, 256, _VECTOR, 4))
+    with r.count(words, 0, 32) as start:
+        part = r.item(table, r.op("lshr", start, 5), ROW)
+        who = r.op("or", r.splat(access.high), r.field(part, 128, _VECTOR, 4))
+        info = r.op("or", r.splat(access.line), r.field(part, 256, _VECTOR, 4))
         first = r.item(access.first, start, 4)
         columns = [r.at(first, r.op("mul", access.stride.get(), i)) for i in range(CELLS.COLUMNS)]
         row = _WordRow(r, columns, who, info, past, now)
@@ -92,7 +87,6 @@ def _row() -> Routine:
         with r.otherwise():
             row.load()
     r.give(1)
-    return r
 
 
 class _WordRow:
@@ -178,24 +172,25 @@ class _WordRow:
             self.put(column, value)
 
 
-def _few() -> Routine:
+@routine("tw_check_few", "i1", *WARP_PARAMETERS)
+def _few(
+    r: Routine, address: I64, table: Ptr, words: I64, space: I32, writes: I32, line: I32, span: I64
+) -> None:
     """Check and record an access to words that are not all adjacent; false if it needs the full check."""
-    r = Routine("tw_check_few", "i1", **WARP_PARAMETERS, **_ACCESS, span="i64")
     access = _FastAccess(r)
-    with r.count(r["words"]) as i:
+    with r.count(words) as i:
         number = r.op("and", i, 31)
-        table = r.at(r.item(r["table"], r.op("lshr", i, 5), ROW), r.op("mul", number, 4))
-        first = r.item(access.first, r.field(table, 0, "i32"), 4)
+        entry = r.at(r.item(table, r.op("lshr", i, 5), ROW), r.op("mul", number, 4))
+        first = r.item(access.first, r.field(entry, 0, "i32"), 4)
         columns = [r.at(first, r.op("mul", access.stride.get(), j)) for j in range(CELLS.COLUMNS)]
-        who = r.op("or", access.high, r.field(table, 128, "i32"))
-        info = r.op("or", access.line, r.field(table, 256, "i32"))
+        who = r.op("or", access.high, r.field(entry, 128, "i32"))
+        info = r.op("or", access.line, r.field(entry, 256, "i32"))
         one = _OneWord(r, columns, who, info, access.ordered_until, access.now)
         with r.when(access.writes):
             one.store()
         with r.otherwise():
             one.load()
     r.give(1)
-    return r
 
 
 class _OneWord(_WordRow):

@@ -6,7 +6,7 @@ from tilewise.emulator.check_layout import CHECK, CLOCKS, RANGE, SHADOW
 from tilewise.emulator.checking.vector_clocks import check_state, clocks_of
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import find_block
 
 __all__ = ["find_shadow", "shadow_lookup"]
@@ -21,20 +21,19 @@ def find_shadow(r: Routine, place: Value, here: Value, space: Value) -> Value:
     return known.get()
 
 
-def shadow_lookup() -> Routine:
+@routine("tw_check_where", "i1", "ctx", "block")
+def shadow_lookup(r: Routine, space: I32, address: I64, place: Ptr) -> None:
     """The routine ``tw_check_where``: fills in ``place`` for an address; false if it has no shadow memory."""
-    r = Routine("tw_check_where", "i1", ctx="ptr", block="ptr", space="i32", address="i64", place="ptr")
-    r.put(r["place"], SHADOW.OWNER, NULL)
+    r.put(place, SHADOW.OWNER, NULL)
     start = r.variable("i64", -1)  # of the window of shared memory
-    with r.when(r.equals(r["space"], Space.SHARED)):
+    with r.when(r.equals(space, Space.SHARED)):
         start.put(0)
-    away = r.op("sub", r["address"], GENERIC_SHARED)
-    with r.when(r.both(r.equals(r["space"], 0), r.is_below(away, WINDOW))):
+    away = r.op("sub", address, GENERIC_SHARED)
+    with r.when(r.both(r.equals(space, 0), r.is_below(away, WINDOW))):
         start.put(GENERIC_SHARED)
     with r.when(r.differs(start.get(), -1)):
         _in_shared(r, start.get())
     _in_global(r, _range_of(r))
-    return r
 
 
 def _in_shared(r: Routine, start: Value) -> None:

@@ -7,20 +7,18 @@ register, and always 0.
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 from tilewise.emulator.check_layout import CHECK, CLOCKS, SHUFFLED, FindingKind
 from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, check_state, clocks_of, index_of
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I32, Ptr, Routine, routine
 from tilewise.emulator.support.checked import accessor, record_finding
 
-__all__ = ["HEAD_BYTES", "ROW_BYTES", "routines"]
+__all__ = ["HEAD_BYTES", "ROW_BYTES"]
 
 HEAD_BYTES = 64  # in front of the rows: whether any of them was ever set
 ROW_BYTES = 32 * 8
-
-
-def routines() -> list[Routine]:
-    return [_shuffle(), _spread(), _use()]
 
 
 def _table(r: Routine) -> Value:
@@ -28,62 +26,57 @@ def _table(r: Routine) -> Value:
     return r.at(r.field(clocks_of(r), CLOCKS.SHUFFLED, "ptr"), r.op("mul", index_of(r), size))
 
 
-def _row(r: Routine, register: str) -> Value:
-    return r.item(r.at(_table(r), HEAD_BYTES), r[register], ROW_BYTES)
+def _row(r: Routine, register: Value) -> Value:
+    return r.item(r.at(_table(r), HEAD_BYTES), register, ROW_BYTES)
 
 
 def _return_if_all_defined(r: Routine) -> None:
     r.give_if(r.equals(r.field(_table(r), 0, "i32"), 0))
 
 
-def _shuffle() -> Routine:
+@routine("tw_check_shuffle", "void", *WARP_PARAMETERS)
+def _shuffle(r: Routine, target: I32, value: I32, sources: Ptr, named: Ptr, mask: I32, line: I32) -> None:
     """Lanes read ``value`` of other lanes: by lane which, and the lanes that its mask names."""
-    given = {"target": "i32", "value": "i32", "sources": "ptr", "named": "ptr", "mask": "i32", "line": "i32"}
-    r = Routine("tw_check_shuffle", "void", **WARP_PARAMETERS, **given)
-    values, target = r.reserve(f"[{ROW_BYTES} x i8]", 8), _row(r, "target")
-    r.copy(values, _row(r, "value"), ROW_BYTES)
-    with r.each_lane(r["mask"]) as lane:
-        source = r.element(r["sources"], lane, "i32")
-        named = r.element(r["named"], lane, "i32")
+    values, row = r.reserve(f"[{ROW_BYTES} x i8]", 8), _row(r, target)
+    r.copy(values, _row(r, value), ROW_BYTES)
+    with r.each_lane(mask) as lane:
+        source = r.element(sources, lane, "i32")
+        names = r.element(named, lane, "i32")
         found = r.variable("i64", r.element(values, source, "i64"))
-        members = r.op("and", named, r["mask"])
+        members = r.op("and", names, mask)
         present = r.op("and", r.op("lshr", members, source), 1)
         # NOTE: a lane that does not name itself has a wrong mask, which is another finding.
         own = r.op("and", r.op("lshr", members, lane), 1)
         with r.when(r.is_below(present, own)):
             lanes = r.op("or", r.op("shl", lane, SHUFFLED.READER), source)
-            low = r.op("or", r.op("shl", r["line"], SHUFFLED.LINE), lanes)
-            found.put(r.op("or", r.op("shl", r.wide(named), SHUFFLED.MASK), r.wide(low)))
+            low = r.op("or", r.op("shl", line, SHUFFLED.LINE), lanes)
+            found.put(r.op("or", r.op("shl", r.wide(names), SHUFFLED.MASK), r.wide(low)))
             r.put(_table(r), 0, 1)
-        r.put(r.item(target, lane, 8), 0, found.get())
-    return r
+        r.put(r.item(row, lane, 8), 0, found.get())
 
 
-def _spread() -> Routine:
+@routine("tw_check_spread", "void", *WARP_PARAMETERS)
+def _spread(r: Routine, target: I32, first: I32, second: I32, third: I32, mask: I32) -> None:
     """Lanes compute ``target`` of up to three others; 0 stands for none."""
-    given = dict.fromkeys(("target", "first", "second", "third", "mask"), "i32")
-    r = Routine("tw_check_spread", "void", **WARP_PARAMETERS, **given)
     _return_if_all_defined(r)
-    rows = [_row(r, name) for name in ("first", "second", "third")]
-    target = _row(r, "target")
-    with r.each_lane(r["mask"]) as lane:
-        first, second, third = (r.element(row, lane, "i64") for row in rows)
-        worst = r.intrinsic("llvm.umax", r.intrinsic("llvm.umax", first, second), third)
-        r.put(r.item(target, lane, 8), 0, worst)
-    return r
+    rows = [_row(r, register) for register in (first, second, third)]
+    row = _row(r, target)
+    with r.each_lane(mask) as lane:
+        found = [r.element(source, lane, "i64") for source in rows]
+        worst = reduce(partial(r.intrinsic, "llvm.umax"), found)
+        r.put(r.item(row, lane, 8), 0, worst)
 
 
-def _use() -> Routine:
+@routine("tw_check_use", "void", *WARP_PARAMETERS)
+def _use(r: Routine, register: I32, mask: I32, line: I32) -> None:
     """Lanes do with a register what others see: store it, branch by it, take it for an address."""
-    r = Routine("tw_check_use", "void", **WARP_PARAMETERS, register="i32", mask="i32", line="i32")
     _return_if_all_defined(r)
-    row = _row(r, "register")
-    with r.each_lane(r["mask"]) as lane:
+    row = _row(r, register)
+    with r.each_lane(mask) as lane:
         known = r.element(row, lane, "i64")
         with r.when(r.differs(known, 0)):
             low = r.narrow(known)
             who, other = accessor(r, lane), accessor(r, r.op("and", r.op("lshr", low, SHUFFLED.READER), 31))
-            lines = (r["line"], r.op("lshr", low, SHUFFLED.LINE))
+            lines = (line, r.op("lshr", low, SHUFFLED.LINE))
             record_finding(r, FindingKind.SHUFFLE_INACTIVE_LANE, who, *lines, known, other)
             r.put(r.item(row, lane, 8), 0, r.const("i64", 0))
-    return r

@@ -29,86 +29,77 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
 
-__all__ = ["routines"]
+__all__: list[str] = []
 
 _HASH_FACTOR = 0x9E3779B97F4A7C15
 
 
-def routines() -> list[Routine]:
-    return [_fence(), _proxy_fence(), _find_sync_var(), _sync(), _sync_one()]
-
-
-def _fence() -> Routine:
+@routine("tw_check_fence", "void", *WARP_PARAMETERS)
+def _fence(r: Routine, mask: I32, wide: I32) -> None:
     """A fence of the block's scope, or of a wider one: relaxed accesses before it acquire, those after it
     release."""
-    r = Routine("tw_check_fence", "void", **WARP_PARAMETERS, mask="i32", wide="i32")
-    far, lane = r.differs(r["wide"], 0), lone_lane(r, r["mask"])
-    for wide in (0, 1):
-        with r.when(far if wide else Value("i1", "true")):
-            acquire(r, scope_clock(r, CLOCKS.PENDING, wide), lane)
-            release(r, scope_clock(r, CLOCKS.RELEASED, wide), 1, lane, 1)
-    return r
+    far, lane = r.differs(wide, 0), lone_lane(r, mask)
+    for scope in (0, 1):
+        with r.when(far if scope else Value("i1", "true")):
+            acquire(r, scope_clock(r, CLOCKS.PENDING, scope), lane)
+            release(r, scope_clock(r, CLOCKS.RELEASED, scope), 1, lane, 1)
 
 
-def _proxy_fence() -> Routine:
-    """A proxy fence: the asynchronous proxy sees this warp's accesses; without ``all``, its mbarriers alone."""
-    r = Routine("tw_check_proxy", "void", **WARP_PARAMETERS, all="i32")
+@routine("tw_check_proxy", "void", *WARP_PARAMETERS)
+def _proxy_fence(r: Routine, accesses: I32) -> None:
+    """A proxy fence: the asynchronous proxy sees this warp's accesses; without ``accesses``, its mbarriers alone."""
     r.put(slot_of_warp(r, CLOCKS.PUBLISHED), 0, now_of(r))
-    with r.when(r.differs(r["all"], 0)):
+    with r.when(r.differs(accesses, 0)):
         r.put(slot_of_warp(r, CLOCKS.FENCED), 0, now_of(r))
     tick(r)
-    return r
 
 
-def _find_sync_var() -> Routine:
+@routine("tw_check_spot", "ptr", "ctx", "block")
+def _find_sync_var(r: Routine, shared: I32, key: I64) -> None:
     """Key → clock of a sync variable, in the hash table of its cluster or of the launch; a new one is entered."""
-    r = Routine("tw_check_spot", "ptr", ctx="ptr", block="ptr", shared="i32", key="i64")
-    clocks, state, inside = clocks_of(r), check_state(r), r.differs(r["shared"], 0)
+    clocks, state, inside = clocks_of(r), check_state(r), r.differs(shared, 0)
     here, everywhere = r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.field(state, CHECK.SYNC_VARS, "ptr")
     start = r.select(inside, here, everywhere)
     few, many = r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"), r.field(state, CHECK.SYNC_VAR_COUNT, "i64")
     count = r.select(inside, few, many)
     row = clock_bytes(r)
-    size, wanted = r.op("add", row, SYNC_VAR_KEY), r.op("add", r["key"], 1)
+    size, wanted = r.op("add", row, SYNC_VAR_KEY), r.op("add", key, 1)
     slot = r.variable("i64", r.op("lshr", r.op("mul", wanted, _HASH_FACTOR), 40))
     last = r.op("sub", count, 1)
     with r.count(count):
         at = r.op("and", slot.get(), last)
         slot.put(r.op("add", at, 1))
         spot = r.at(start, r.op("mul", at, size))
-        key = r.field(spot, 0, "i64")
-        with r.when(r.equals(key, 0)):
+        there = r.field(spot, 0, "i64")
+        with r.when(r.equals(there, 0)):
             r.put(spot, 0, wanted)
             r.fill(r.at(spot, SYNC_VAR_KEY), 0, row)
             r.give(r.at(spot, SYNC_VAR_KEY))
-        with r.when(r.equals(key, wanted)):
+        with r.when(r.equals(there, wanted)):
             r.give(r.at(spot, SYNC_VAR_KEY))
     # NOTE: all are taken. Two addresses that share one seem to synchronise: races may be missed, none made up.
     r.give(r.at(r.at(start, r.op("mul", r.op("and", slot.get(), last), size)), SYNC_VAR_KEY))
-    return r
 
 
 def _has_flag(r: Routine, flag: int) -> Value:
     return r.differs(r.op("and", r["how"], flag), 0)
 
 
-def _sync() -> Routine:
+@routine("tw_check_sync", "void", *WARP_PARAMETERS)
+def _sync(r: Routine, addresses: Ptr, mask: I32, space: I32, how: I32) -> None:
     """Some lanes synchronise by the sync variables at their addresses; ``how`` is of ``ACQUIRE``, ``RELEASE``, …"""
-    r = Routine(
-        "tw_check_sync", "void", **WARP_PARAMETERS, addresses="ptr", mask="i32", space="i32", how="i32"
-    )
-    alone = lone_lane(r, r["mask"])
+    alone = lone_lane(r, mask)
     before = r.variable("i64", -1)
-    with r.each_lane(r["mask"]) as lane:
-        address = r.variable("i64", r.element(r["addresses"], lane, "i64"))
+    with r.each_lane(mask) as lane:
+        address = r.variable("i64", r.element(addresses, lane, "i64"))
         shared = r.variable("i32", 0)
         away = r.op("sub", address.get(), GENERIC_SHARED)
-        with r.when(r.both(r.equals(r["space"], 0), r.is_below(away, WINDOW))):
+        with r.when(r.both(r.equals(space, 0), r.is_below(away, WINDOW))):
             shared.put(1)
             address.put(away)
-        with r.when(r.equals(r["space"], Space.SHARED)):
+        with r.when(r.equals(space, Space.SHARED)):
             shared.put(1)
         inside = r.differs(shared.get(), 0)
         with r.when(r.both(r.is_below(address.get(), 1 << RANK_SHIFT), inside)):
@@ -121,31 +112,27 @@ def _sync() -> Routine:
             with r.unless(inside):
                 serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
                 near = r.op("xor", address.get(), r.op("shl", r.op("add", serial, 1), 40))
-                call_for_warp(r, "tw_check_one", shared.get(), near, r["how"], 0, alone)
+                call_for_warp(r, "tw_check_one", shared.get(), near, how, 0, alone)
             with r.unless(r.both(r.negation(inside), _has_flag(r, BLOCK_SCOPE))):
-                call_for_warp(r, "tw_check_one", shared.get(), address.get(), r["how"], 1, alone)
-    return r
+                call_for_warp(r, "tw_check_one", shared.get(), address.get(), how, 1, alone)
 
 
-def _sync_one() -> Routine:
+@routine("tw_check_one", "void", *WARP_PARAMETERS)
+def _sync_one(r: Routine, shared: I32, key: I64, how: I32, wide: I32, lane: I32) -> None:
     """A warp, or one lane of it, synchronises by one sync variable, of its cluster (``shared``) or of the launch."""
-    r = Routine(
-        "tw_check_one", "void", **WARP_PARAMETERS, shared="i32", key="i64", how="i32", wide="i32", lane="i32"
-    )
-    spot = r.call("tw_check_spot", "ptr", r["ctx"], r["block"], r["shared"], r["key"])
-    far = r.differs(r.op("and", r["wide"], r.op("xor", r["shared"], 1)), 0)
+    spot = r.call("tw_check_spot", "ptr", r["ctx"], r["block"], shared, key)
+    far = r.differs(r.op("and", wide, r.op("xor", shared, 1)), 0)
     with r.when(_has_flag(r, RELAXED)):
         both = (CLOCKS.RELEASED, CLOCKS.PENDING)
         released, pending = (
             r.select(far, scope_clock(r, field, 1), scope_clock(r, field, 0)) for field in both
         )
         with r.when(_has_flag(r, RELEASE)):
-            join(r, spot, released, r["lane"])
+            join(r, spot, released, lane)
         with r.when(_has_flag(r, ACQUIRE)):
             join(r, pending, spot)
         r.give()
     with r.when(_has_flag(r, ACQUIRE)):
-        acquire(r, spot, r["lane"])
+        acquire(r, spot, lane)
     with r.when(_has_flag(r, RELEASE)):
-        release(r, spot, 1, r["lane"])
-    return r
+        release(r, spot, 1, lane)

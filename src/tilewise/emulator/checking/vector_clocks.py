@@ -16,7 +16,7 @@ from __future__ import annotations
 from tilewise.emulator.check_layout import CHECK, CLOCKS, FOREVER, LANE_BITS, TAIL, WHOLE
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I32, Ptr, Routine, routine
 from tilewise.emulator.support.checked import accessor, serial_of
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
     "own_entry",
     "raise_to",
     "release",
-    "routines",
     "scope_clock",
     "slot_of_warp",
     "tick",
@@ -49,25 +48,11 @@ __all__ = [
     "widen",
 ]
 
-WARP_PARAMETERS = {"ctx": "ptr", "block": "ptr", "warp": "ptr"}
+WARP_PARAMETERS = ("ctx", "block", "warp")  # of a routine that a warp calls
 ALL = -1  # in place of a lane that synchronises: several lanes do
 _LANE_MASK = (1 << LANE_BITS) - 1
 _BY, _TILL = 0, 4  # in a clock's tail: one lane, and up to when; 0 if there is none
 _FENCED_LANES = 8  # in the tail of a fence's clock: up to when it covers any one lane of this warp; 0 if none
-
-
-def routines() -> list[Routine]:
-    return [
-        _least_entry(),
-        _join(),
-        _cover(),
-        _widen(),
-        _settle(),
-        _release(),
-        _acquire(),
-        _ordered_before(),
-        _sync_warp(),
-    ]
 
 
 def check_state(r: Routine) -> Value:
@@ -212,16 +197,15 @@ def raise_to(r: Routine, place: Value, time: Value) -> None:
 
 
 # -- the routines ------------------------------------------------------------------------------------
-def _least_entry() -> Routine:
+@routine("tw_check_least", "void", *WARP_PARAMETERS)
+def _least_entry(r: Routine) -> None:
     """Recompute LEAST of a warp whose clock has changed: the least of the entries of its block."""
-    r = Routine("tw_check_least", "void", **WARP_PARAMETERS)
     clock = own_clock(r)
     start = r.op("sub", r.wide(r.field(r["block"], BLOCK.SERIAL, "i32")), clock_base(r))
     least = r.variable("i32", -1)
     with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as i:
         least.put(r.intrinsic("llvm.umin", least.get(), r.element(clock, r.op("add", start, i), "i32")))
     r.put(slot_of_warp(r, CLOCKS.LEAST), 0, least.get())
-    return r
 
 
 def _entry_of(r: Routine, who: Value) -> tuple[Value, Value]:
@@ -230,51 +214,48 @@ def _entry_of(r: Routine, who: Value) -> tuple[Value, Value]:
     return entry, r.is_below(entry, clock_width(r))
 
 
-def _join() -> Routine:
-    r = Routine("tw_check_join", "void", **WARP_PARAMETERS, target="ptr", source="ptr", lane="i32")
+@routine("tw_check_join", "void", *WARP_PARAMETERS)
+def _join(r: Routine, target: Ptr, source: Ptr, lane: I32) -> None:
     with r.count(clock_width(r)) as i:
-        raise_to(r, r.item(r["target"], i, 4), r.element(r["source"], i, "i32"))
-    tail = _tail(r, r["source"])
+        raise_to(r, r.item(target, i, 4), r.element(source, i, "i32"))
+    tail = _tail(r, source)
     time, every = r.field(tail, _TILL, "i32"), r.field(tail, _FENCED_LANES, "i32")
     with r.when(r.differs(time, 0)):
-        _call_cover(r, r["target"], r.field(tail, _BY, "i32"), time)
+        _call_cover(r, target, r.field(tail, _BY, "i32"), time)
     with r.when(r.differs(every, 0)):
-        with r.when(r.compare("icmp slt", r["lane"], 0)):
-            raise_to(r, r.item(r["target"], own_entry(r), 4), every)
+        with r.when(r.compare("icmp slt", lane, 0)):
+            raise_to(r, r.item(target, own_entry(r), 4), every)
         with r.otherwise():
-            _call_cover(r, r["target"], accessor(r, r["lane"]), every)
-    return r
+            _call_cover(r, target, accessor(r, lane), every)
 
 
 def _call_cover(r: Routine, clock: Value, who: Value, time: Value) -> None:
     call_for_warp(r, "tw_check_cover", clock, who, time)
 
 
-def _cover() -> Routine:
+@routine("tw_check_cover", "void", *WARP_PARAMETERS)
+def _cover(r: Routine, clock: Ptr, who: I32, time: I32) -> None:
     """Have a clock cover one lane up to a time. Another lane in its tail is extended to its whole warp."""
-    r = Routine("tw_check_cover", "void", **WARP_PARAMETERS, clock="ptr", who="i32", time="i32")
-    entry, inside = _entry_of(r, r["who"])
+    entry, inside = _entry_of(r, who)
     r.give_if(r.negation(inside))
-    known = r.element(r["clock"], entry, "i32")
-    r.give_if(r.is_at_least(known, r["time"]))
-    tail = _tail(r, r["clock"])
-    by, time = r.field(tail, _BY, "i32"), r.variable("i32", r["time"])
-    with r.when(r.equals(by, r["who"])):
-        time.put(r.intrinsic("llvm.umax", r["time"], r.field(tail, _TILL, "i32")))
+    known = r.element(clock, entry, "i32")
+    r.give_if(r.is_at_least(known, time))
+    tail = _tail(r, clock)
+    by, till = r.field(tail, _BY, "i32"), r.variable("i32", time)
+    with r.when(r.equals(by, who)):
+        till.put(r.intrinsic("llvm.umax", time, r.field(tail, _TILL, "i32")))
     with r.otherwise():
-        _fold_tail(r, r["clock"])
-    r.put(tail, _BY, r["who"])
-    r.put(tail, _TILL, time.get())
-    return r
+        _fold_tail(r, clock)
+    r.put(tail, _BY, who)
+    r.put(tail, _TILL, till.get())
 
 
-def _widen() -> Routine:
-    r = Routine("tw_check_widen", "void", **WARP_PARAMETERS, clock="ptr")
-    _fold_tail(r, r["clock"])
-    tail = _tail(r, r["clock"])
-    raise_to(r, r.item(r["clock"], own_entry(r), 4), r.field(tail, _FENCED_LANES, "i32"))
+@routine("tw_check_widen", "void", *WARP_PARAMETERS)
+def _widen(r: Routine, clock: Ptr) -> None:
+    _fold_tail(r, clock)
+    tail = _tail(r, clock)
+    raise_to(r, r.item(clock, own_entry(r), 4), r.field(tail, _FENCED_LANES, "i32"))
     r.put(tail, _FENCED_LANES, 0)
-    return r
 
 
 def _fold_tail(r: Routine, clock: Value) -> None:
@@ -287,92 +268,85 @@ def _fold_tail(r: Routine, clock: Value) -> None:
         r.put(tail, _TILL, 0)
 
 
-def _settle() -> Routine:
-    r = Routine("tw_check_settle", "void", **WARP_PARAMETERS)
+@routine("tw_check_settle", "void", *WARP_PARAMETERS)
+def _settle(r: Routine) -> None:
     keeper = _private_lane(r)
     with r.when(r.differs(r.field(keeper, 0, "i32"), 0)):
         join(r, own_clock(r), _private_clock(r))
         r.fill(_private_clock(r), 0, clock_bytes(r))
         r.put(keeper, 0, 0)
         call_for_warp(r, "tw_check_least")
-    return r
 
 
-def _release() -> Routine:
+@routine("tw_check_release", "void", *WARP_PARAMETERS)
+def _release(r: Routine, clock: Ptr, goes_on: I32, lane: I32, after: I32) -> None:
     """Join into a clock what this warp did so far and has acquired; of one lane alone what it did itself, and what
     its warp did before its last warp-wide synchronisation.
 
     If the warp does nothing more before another one acquires it (``goes_on`` is 0), time need not go on, and the warp's
     entry is FOREVER. With ``after``, the release counts from the next warp-wide synchronisation on.
     """
-    r = Routine(
-        "tw_check_release", "void", **WARP_PARAMETERS, clock="ptr", goes_on="i32", lane="i32", after="i32"
-    )
-    several, now = r.compare("icmp slt", r["lane"], 0), now_of(r)
+    several, now = r.compare("icmp slt", lane, 0), now_of(r)
     with r.when(several):
         merge_private_clock(r)
-    join(r, r["clock"], own_clock(r))
-    mine = r.op("add", r["lane"], 1)
+    join(r, clock, own_clock(r))
+    mine = r.op("add", lane, 1)
     with r.when(r.both(r.differs(mine, 0), r.equals(r.field(_private_lane(r), 0, "i32"), mine))):
-        join(r, r["clock"], _private_clock(r))
-    with r.when(r.both(several, r.compare("icmp slt", r["after"], 0))):
-        time = r.select(r.differs(r["goes_on"], 0), now, FOREVER)
-        r.put(r.item(r["clock"], own_entry(r), 4), 0, time)
+        join(r, clock, _private_clock(r))
+    with r.when(r.both(several, r.compare("icmp slt", after, 0))):
+        time = r.select(r.differs(goes_on, 0), now, FOREVER)
+        r.put(r.item(clock, own_entry(r), 4), 0, time)
     with r.otherwise():
         with r.when(several):
-            r.put(_tail(r, r["clock"]), _FENCED_LANES, now)
+            r.put(_tail(r, clock), _FENCED_LANES, now)
         with r.otherwise():
-            _call_cover(r, r["clock"], accessor(r, r["lane"]), now)
-    r.put(check_state(r), CHECK.NOW, r.op("add", now, r["goes_on"]))
-    return r
+            _call_cover(r, clock, accessor(r, lane), now)
+    r.put(check_state(r), CHECK.NOW, r.op("add", now, goes_on))
 
 
-def _acquire() -> Routine:
-    r = Routine("tw_check_acquire", "void", **WARP_PARAMETERS, clock="ptr", lane="i32")
-    with r.unless(r.compare("icmp slt", r["lane"], 0)):
-        keeper, mine = _private_lane(r), r.op("add", r["lane"], 1)
+@routine("tw_check_acquire", "void", *WARP_PARAMETERS)
+def _acquire(r: Routine, clock: Ptr, lane: I32) -> None:
+    with r.unless(r.compare("icmp slt", lane, 0)):
+        keeper, mine = _private_lane(r), r.op("add", lane, 1)
         with r.when(r.differs(r.field(keeper, 0, "i32"), mine)):
             merge_private_clock(r)
         r.put(keeper, 0, mine)
-        join(r, _private_clock(r), r["clock"], r["lane"])
+        join(r, _private_clock(r), clock, lane)
         r.give()
     # NOTE: lanes of one warp may synchronise by what lies at an address, too: its own entry is joined as well.
-    join(r, own_clock(r), r["clock"])
+    join(r, own_clock(r), clock)
     mark_synced(r, r.element(own_clock(r), own_entry(r), "i32"))
     call_for_warp(r, "tw_check_least")
-    return r
 
 
-def _ordered_before() -> Routine:
+@routine("tw_check_known", "i1", *WARP_PARAMETERS)
+def _ordered_before(r: Routine, other: I32, time: I32, me: I32) -> None:
     """Whether the access of ``other`` at a time happened before one of ``me``, a lane of this warp."""
-    r = Routine("tw_check_known", "i1", **WARP_PARAMETERS, other="i32", time="i32", me="i32")
-    entry, inside = _entry_of(r, r["other"])
+    entry, inside = _entry_of(r, other)
     with r.unless(inside):
         r.give(r.differs(r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0))
-    mine = r.op("add", r.op("and", r["me"], _LANE_MASK), 1)
+    mine = r.op("add", r.op("and", me, _LANE_MASK), 1)
     own = r.equals(r.field(_private_lane(r), 0, "i32"), mine)
     found = r.variable("i1", 0)
     for clock, counts in ((own_clock(r), Value("i1", "true")), (_private_clock(r), own)):
         with r.when(counts):
-            row = r.is_at_least(r.element(clock, entry, "i32"), r["time"])
+            row = r.is_at_least(r.element(clock, entry, "i32"), time)
             tail = _tail(r, clock)
-            apart = r.op("xor", r.field(tail, _BY, "i32"), r["other"])
-            whole = r.equals(r.op("and", r["other"], _LANE_MASK), WHOLE)
+            apart = r.op("xor", r.field(tail, _BY, "i32"), other)
+            whole = r.equals(r.op("and", other, _LANE_MASK), WHOLE)
             warp = r.both(r.equals(r.op("lshr", apart, LANE_BITS), 0), whole)
             those = r.op("or", r.equals(apart, 0), warp)
-            till = r.is_at_least(r.field(tail, _TILL, "i32"), r["time"])
+            till = r.is_at_least(r.field(tail, _TILL, "i32"), time)
             found.put(r.op("or", found.get(), r.op("or", row, r.both(those, till))))
     r.give(found.get())
-    return r
 
 
-def _sync_warp() -> Routine:
+@routine("tw_check_met", "void", *WARP_PARAMETERS)
+def _sync_warp(r: Routine) -> None:
     """Synchronise the lanes of a warp: what each did so far happened before what the others do from now on."""
-    r = Routine("tw_check_met", "void", **WARP_PARAMETERS)
     merge_private_clock(r)
     for wide in (0, 1):
         widen(r, scope_clock(r, CLOCKS.RELEASED, wide))
     mark_synced(r, now_of(r))
     tick(r)
     call_for_warp(r, "tw_check_least")
-    return r

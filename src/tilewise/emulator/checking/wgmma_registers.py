@@ -22,19 +22,15 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
 from tilewise.emulator.support.checked import accessor, record_finding
 
-__all__ = ["ENTRY_BYTES", "routines"]
+__all__ = ["ENTRY_BYTES"]
 
 ENTRY_BYTES = 16  # bytes of a register in the table
 # At its start: whether the warp ever fenced; whether it wrote since; how many of its groups it has waited for.
 _FENCED, _WRITES, _DONE = 0, 4, 8
 _WRITTEN, _GROUP, _ISSUED = 0, 4, 8  # of a register: lines of the PTX, and the group and 1 more
-
-
-def routines() -> list[Routine]:
-    return [_fence(), _check_write(), _check_read(), _issue(), _wait_groups()]
 
 
 def _table(r: Routine) -> Value:
@@ -56,9 +52,9 @@ def _first_lane(r: Routine) -> Value:
     return r.op("and", r.find_lowest(r["mask"]), 31)
 
 
-def _fence() -> Routine:
+@routine("tw_check_ordered", "void", *WARP_PARAMETERS)
+def _fence(r: Routine) -> None:
     """A warp runs ``wgmma.fence``: its writes so far are ordered."""
-    r = Routine("tw_check_ordered", "void", **WARP_PARAMETERS)
     table, size = _table(r), r.field(check_state(r), CHECK.REGISTERS, "i64")
     r.put(table, _FENCED, 1)
     with r.when(r.differs(r.field(table, _WRITES, "i32"), 0)):
@@ -66,7 +62,6 @@ def _fence() -> Routine:
         with r.count(size, ENTRY_BYTES, ENTRY_BYTES) as at:
             r.put(r.at(table, at), _WRITTEN, 0)
     merge_private_clock(r)
-    return r
 
 
 def _in_flight(r: Routine, entry: Value) -> Value:
@@ -74,33 +69,29 @@ def _in_flight(r: Routine, entry: Value) -> Value:
     return r.compare("icmp sgt", group, r.field(_table(r), _DONE, "i32"))
 
 
-def _check_write() -> Routine:
+@routine("tw_check_wrote", "void", *WARP_PARAMETERS)
+def _check_write(r: Routine, number: I32, mask: I32, counts: I32, line: I32) -> None:
     """Check and record a write of a register; ``counts`` is whether a fence has to order it."""
-    r = Routine(
-        "tw_check_wrote", "void", **WARP_PARAMETERS, number="i32", mask="i32", counts="i32", line="i32"
-    )
     table = _table(r)
-    entry = r.item(table, r["number"], ENTRY_BYTES)
+    entry = r.item(table, number, ENTRY_BYTES)
     with r.when(_in_flight(r, entry)):
         _report(r, FindingKind.REGISTER_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
-    with r.when(r.differs(r["counts"], 0)):
-        r.put(entry, _WRITTEN, r["line"])
+    with r.when(r.differs(counts, 0)):
+        r.put(entry, _WRITTEN, line)
         r.put(table, _WRITES, 1)
-    return r
 
 
-def _check_read() -> Routine:
+@routine("tw_check_sums", "void", *WARP_PARAMETERS)
+def _check_read(r: Routine, number: I32, mask: I32, line: I32) -> None:
     """Report a read of a sum that a wgmma in flight may yet change."""
-    r = Routine("tw_check_sums", "void", **WARP_PARAMETERS, number="i32", mask="i32", line="i32")
-    entry = r.item(_table(r), r["number"], ENTRY_BYTES)
+    entry = r.item(_table(r), number, ENTRY_BYTES)
     with r.when(_in_flight(r, entry)):
         _report(r, FindingKind.SUM_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
-    return r
 
 
-def _issue() -> Routine:
+@routine("tw_check_used", "void", *WARP_PARAMETERS)
+def _issue(r: Routine, numbers: Ptr, count: I64, line: I32) -> None:
     """Check and record the registers, by number, of a wgmma that a warp issues."""
-    r = Routine("tw_check_used", "void", **WARP_PARAMETERS, numbers="ptr", count="i64", line="i32")
     table = _table(r)
     never = r.equals(r.field(table, _FENCED, "i32"), 0)
     dirty = r.both(r.negation(never), r.differs(r.field(table, _WRITES, "i32"), 0))
@@ -108,22 +99,21 @@ def _issue() -> Routine:
         _report(r, FindingKind.REGISTER_UNFENCED, 0, WHOLE)
         r.put(table, _FENCED, 1)
     group = r.op("add", _closed_groups(r), 1)
-    with r.count(r["count"]) as i:
-        entry = r.item(table, r.element(r["numbers"], i, "i32"), ENTRY_BYTES)
+    with r.count(count) as i:
+        entry = r.item(table, r.element(numbers, i, "i32"), ENTRY_BYTES)
         written = r.field(entry, _WRITTEN, "i32")
         with r.when(r.both(dirty, r.differs(written, 0))):
             _report(r, FindingKind.REGISTER_UNFENCED, written, WHOLE)
         r.put(entry, _WRITTEN, 0)
         r.put(entry, _GROUP, group)
-        r.put(entry, _ISSUED, r["line"])
-    return r
+        r.put(entry, _ISSUED, line)
 
 
-def _wait_groups() -> Routine:
+@routine("tw_check_done", "void", *WARP_PARAMETERS)
+def _wait_groups(r: Routine, keep: I32) -> None:
     """Complete all groups but the last ``keep``, which a warp has waited for, with the reads of its warpgroup."""
-    r = Routine("tw_check_done", "void", **WARP_PARAMETERS, keep="i32")
     table = _table(r)
-    done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), r.op("sub", _closed_groups(r), r["keep"]))
+    done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), r.op("sub", _closed_groups(r), keep))
     r.put(table, _DONE, done)
     time = r.element(r.field(clocks_of(r), CLOCKS.PRODUCTS_DONE, "ptr"), first_of_warpgroup(r), "i32")
     own = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3))
@@ -131,4 +121,3 @@ def _wait_groups() -> Routine:
     with r.count(4) as i, r.when(r.differs(i, own)):
         raise_to(r, r.item(clock, i, 4), time)
     call_for_warp(r, "tw_check_least")
-    return r

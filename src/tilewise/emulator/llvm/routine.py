@@ -1,28 +1,51 @@
 """Functions of the run-time support, written with loops and conditions rather than labels and jumps.
 
-``Routine`` is an emitter for one LLVM function. Names of its parameters give their values:
+``Routine`` is an emitter for one LLVM function, and ``routine`` declares one together with what writes its body:
 
-    r = Routine("tw_sum", "i64", first="ptr", count="i64")
-    total = r.variable("i64", 0)
-    with r.count(r["count"]) as i:
-        total.add(r.element(r["first"], i, "i64"))
-    r.give(total.get())
+    @routine("tw_sum", "i64")
+    def sum_numbers(r: Routine, first: Ptr, count: I64) -> None:
+        total = r.variable("i64", 0)
+        with r.count(count) as i:
+            total.add(r.element(first, i, "i64"))
+        r.give(total.get())
+
+In the body of another routine, ``sum_numbers(r, first, count)`` emits a call of it.
 
 Only scalars: nothing here knows lanes, but for ``each_lane``, which goes over the bits of a mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import TypeAlias
 
 from tilewise.emulator.llvm.emit import NULL, Emitter, Value
 
-__all__ = ["NULL", "POINTERS", "Loop", "MutableValue", "Routine", "join_modules"]
+__all__ = [
+    "I1",
+    "I32",
+    "I64",
+    "NULL",
+    "POINTERS",
+    "Declaration",
+    "Loop",
+    "MutableValue",
+    "Ptr",
+    "Routine",
+    "join_modules",
+    "routine",
+]
 
-POINTERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}  # that most routines take first
+# A parameter's annotation says its LLVM type.
+Ptr: TypeAlias = Value
+I1: TypeAlias = Value
+I32: TypeAlias = Value
+I64: TypeAlias = Value
+
+POINTERS = ("ctx", "worker", "block", "warp")  # that most routines take first
 _ENDS = ("  br ", "  ret ", "  unreachable", "  switch ")
 
 
@@ -77,9 +100,9 @@ class Routine(Emitter):
         return self.parameters[name]
 
     def text(self) -> str:
-        """Return the function's text; one without a result gets its return if it lacks one."""
-        if not self._ended and self.result == "void":
-            self.give()
+        """Return the function's text; one that comes to its end returns nothing, or 0 where it has an i32 to return."""
+        if not self._ended and self.result in ("void", "i32"):
+            self.give(None if self.result == "void" else 0)
         elif not self._ended:
             self.line("unreachable")  # behind a loop that is never left
         listed = ", ".join(map(str, self.parameters.values()))
@@ -133,6 +156,11 @@ class Routine(Emitter):
     def put(self, pointer: Value, offset: int, value: Value | int, align: int = 1) -> None:
         """Write a field; a plain number is an i32."""
         self.store(self.fixed(value, "i32"), self.offset(pointer.ref, offset), align)
+
+    def put_fields(self, pointer: Value, fields: Mapping[int, Value | int]) -> None:
+        """Write fields, by their offsets."""
+        for offset, value in fields.items():
+            self.put(pointer, offset, value)
 
     def change(self, pointer: Value, offset: int, name: str, by: Value | int, type_: str = "i32") -> Value:
         """Apply an operation to a field; return its new value."""
@@ -272,6 +300,39 @@ class Routine(Emitter):
             loop.leave(self.compare("icmp eq", rest, 0))
             left.put(self.op("and", rest, self.op("sub", rest, 1)))
             yield self.find_lowest(rest, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A function of the run-time support as others call it, and what writes its body."""
+
+    name: str
+    result: str
+    context: tuple[str, ...]  # parameters that all functions here call alike
+    write_body: Callable[..., None]
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The LLVM types of the parameters behind the context."""
+        notes = self.write_body.__annotations__
+        return {name: type_.lower() for name, type_ in notes.items() if name not in ("r", "return")}
+
+    def write(self) -> Routine:
+        r = Routine(self.name, self.result, **dict.fromkeys(self.context, "ptr"), **self.parameters)
+        self.write_body(r, *(r[name] for name in self.parameters))
+        return r
+
+    def __call__(self, r: Routine, *given: Value | int, **named: Value | int) -> Value:
+        """Emit a call; a plain number has its parameter's type. What is not given is the caller's own of that name."""
+        known = {**r.parameters, **dict(zip(self.parameters, given, strict=False)), **named}
+        types = {**dict.fromkeys(self.context, "ptr"), **self.parameters}
+        values = [r.fixed(known[name], type_) for name, type_ in types.items()]
+        return r.call(self.name, self.result, *values)
+
+
+def routine(name: str, result: str, *context: str) -> Callable[[Callable[..., None]], Declaration]:
+    """Declare a function of the run-time support: decorates what writes its body."""
+    return partial(Declaration, name, result, context)
 
 
 def join_modules(routines: Iterable[Routine]) -> str:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, WARP, FaultKind, Status
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Routine, routine
 from tilewise.emulator.support.cluster_parts import each_warp
 
-__all__ = ["release_lanes", "routines"]
+__all__ = ["release_lanes"]
 
 _WRONG = 2  # what coming to a barrier gives after a fault
-
-
-def routines() -> list[Routine]:
-    return [_release_barrier(), _arrive(), _remove_lanes()]
 
 
 def release_lanes(r: Routine, warp: Value, lanes: Value) -> None:
@@ -28,10 +24,10 @@ def _find_barrier(r: Routine, number: Value) -> Value:
     return r.item(r.at(r["block"], BLOCK.BARRIERS), number, BARRIER.SIZE)
 
 
-def _release_barrier() -> Routine:
+@routine("tw_release", "void", "ctx", "block")
+def _release_barrier(r: Routine, number: I64) -> None:
     """Reset a barrier that is complete, and let the lanes that wait at it go on with its result."""
-    r = Routine("tw_release", "void", ctx="ptr", block="ptr", number="i64")
-    number, barrier = r["number"], _find_barrier(r, r["number"])
+    barrier = _find_barrier(r, number)
     threads = r.field(barrier, BARRIER.THREADS, "i32")
     result = r.op("or", r.op("shl", threads, 16), r.field(barrier, BARRIER.COUNT, "i32"))
     for field in (BARRIER.THREADS, BARRIER.COUNT, BARRIER.UNITS, BARRIER.EXPECTED):
@@ -43,45 +39,42 @@ def _release_barrier() -> Routine:
             r.put(waiting, 0, 0)
             r.put(r.item(r.at(warp, WARP.RESULTS), number, 4), 0, result)
             release_lanes(r, warp, lanes)
-    return r
 
 
-def _arrive() -> Routine:
+@routine("tw_barrier", "i32", *POINTERS)
+def _arrive(r: Routine, number: I32, given: I32, waits: I32, mask: I32, vote: I32, line: I32) -> None:
     """Come to a barrier with some lanes: 0: it is complete, or they need not wait; 1: they must; 2: after a fault.
 
     ``given`` is how many threads the barrier waits for, and 0 for all of the block. Units count threads as the
     hardware does, which takes whole warps: those of a warp's lanes that are live stand for all 32.
     """
-    names = ("number", "given", "waits", "mask", "vote", "line")
-    r = Routine("tw_barrier", "i32", **POINTERS, **dict.fromkeys(names, "i32"))
-    warp, given, mask, line = r["warp"], r["given"], r["mask"], r["line"]
-    number = r.wide(r["number"])
-    barrier = _find_barrier(r, number)
-    wrong = r.either(r.is_above(r["number"], BARRIERS - 1), r.differs(r.op("and", given, 31), 0))
+    warp = r["warp"]
+    which = r.wide(number)
+    barrier = _find_barrier(r, which)
+    wrong = r.either(r.is_above(number, BARRIERS - 1), r.differs(r.op("and", given, 31), 0))
     with r.when(wrong):
         _give_fault(r)
     threads, expected = (r.field(barrier, field, "i32") for field in (BARRIER.THREADS, BARRIER.EXPECTED))
     with r.when(r.both(r.differs(threads, 0), r.differs(expected, given))):
         _give_fault(r)
     r.put(barrier, BARRIER.EXPECTED, given)
-    waiting = r.item(r.at(warp, WARP.WAITING), number, 4)
+    waiting = r.item(r.at(warp, WARP.WAITING), which, 4)
     had, came = r.field(waiting, 0, "i32"), r.count_bits(mask)
     have = r.op("or", had, mask)
     whole = r.equals(have, r.field(warp, WARP.LIVE, "i32"))
     units = r.select(whole, r.op("sub", 32, r.count_bits(had)), came)
     threads = r.change(barrier, BARRIER.THREADS, "add", came)
     units = r.change(barrier, BARRIER.UNITS, "add", units)
-    r.change(barrier, BARRIER.COUNT, "add", r.count_bits(r.op("and", r["vote"], mask)))
-    waits = r.differs(r["waits"], 0)
-    with r.when(waits):
+    r.change(barrier, BARRIER.COUNT, "add", r.count_bits(r.op("and", vote, mask)))
+    held = r.differs(waits, 0)
+    with r.when(held):
         r.put(waiting, 0, have)
         r.change(warp, WARP.BLOCKED, "or", mask)
-        r.put(r.item(r.at(warp, WARP.LINES), number, 4), 0, line)
+        r.put(r.item(r.at(warp, WARP.LINES), which, 4), 0, line)
     with r.when(_is_complete(r, given, threads, r.field(r["block"], BLOCK.LIVE, "i32"), units)):
-        r.call("tw_release", "void", r["ctx"], r["block"], number)
+        r.call("tw_release", "void", r["ctx"], r["block"], which)
         r.give(0)
-    r.give(r.cast("zext", waits, "i32"))
-    return r
+    r.give(r.cast("zext", held, "i32"))
 
 
 def _give_fault(r: Routine) -> None:
@@ -95,11 +88,11 @@ def _is_complete(r: Routine, expected: Value, threads: Value, live: Value, units
     return r.select(r.equals(expected, 0), everyone, enough)
 
 
-def _remove_lanes() -> Routine:
+@routine("tw_depart", "void", *POINTERS)
+def _remove_lanes(r: Routine, lanes: I32) -> None:
     """Take lanes out of their warp and block, for which no barrier waits from now on."""
-    r = Routine("tw_depart", "void", **POINTERS, lanes="i32")
     warp, live = r["warp"], r.field(r["warp"], WARP.LIVE, "i32")
-    gone = r.op("and", live, r["lanes"])
+    gone = r.op("and", live, lanes)
     stay = r.without(live, gone)
     r.put(warp, WARP.LIVE, stay)
     left = r.change(r["block"], BLOCK.LIVE, "sub", r.count_bits(gone))
@@ -116,4 +109,3 @@ def _remove_lanes() -> Routine:
         complete = _is_complete(r, expected, threads, left, units)
         with r.when(r.both(r.differs(threads, 0), complete)):
             r.call("tw_release", "void", r["ctx"], r["block"], number)
-    return r

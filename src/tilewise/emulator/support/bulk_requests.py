@@ -19,7 +19,7 @@ from tilewise.emulator.layout import (
     Space,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.checked import check_touch, is_checked
 from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
 from tilewise.emulator.support.tensor_map_layout import BYTES
@@ -33,7 +33,6 @@ __all__ = [
     "find_span",
     "follow",
     "refuse_if",
-    "routines",
     "take_map",
     "touch",
 ]
@@ -74,10 +73,6 @@ class REQUEST:
     VALUES = 256  # of WRITE and CHANGE: 16 bytes
 
 
-def routines() -> list[Routine]:
-    return [_span(), _issue(), _perform_flight(), _load(), _store(), _send(), _remote()]
-
-
 def refuse_if(
     r: Routine, wrong: Value, why: int | Value, address: Value | None = None, result: Value | None = None
 ) -> None:
@@ -92,14 +87,12 @@ def request(r: Routine, data: Value, offset: int, type_: str = "i64") -> Value:
 
 
 # -- memory -------------------------------------------------------------------------------------------
-def _span() -> Routine:
+@routine("tw_span", "ptr", *POINTERS)
+def _span(r: Routine, address: I64, count: I64, space: I32, lane: I32, line: I32, write: I32) -> None:
     """Return the pointer to a stretch of global or shared memory of any length; null after a fault."""
-    numbers = {"address": "i64", "bytes": "i64", "space": "i32", "lane": "i32", "line": "i32", "write": "i32"}
-    r = Routine("tw_span", "ptr", **POINTERS, **numbers)
-    address, count = r["address"], r["bytes"]
     found = r.variable("ptr", NULL)
     extent, fault = r.variable("i64", 0), r.variable("i32", FaultKind.OUT_OF_BOUNDS)
-    with r.when(r.equals(r["space"], Space.GLOBAL)):
+    with r.when(r.equals(space, Space.GLOBAL)):
         known = r.call("tw_find", "i1", r["ctx"], address, count, r["worker"])
         with r.when(known):
             found.put(r.as_pointer(address))
@@ -118,40 +111,38 @@ def _span() -> Routine:
                 found.put(r.at(shared, offset))
     with r.when(r.is_null(found.get())):
         size = r.narrow(r.intrinsic("llvm.umin", count, 0xFFFF_FFFF))
-        given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
+        given = (line, lane, address, size, space, write, extent.get())
         found.put(r.call("tw_pass_or_fault", "ptr", *r.pointers(), fault.get(), *given))
     r.give(found.get())
-    return r
 
 
 # -- issuing ------------------------------------------------------------------------------------------
-def _issue() -> Routine:
+@routine("tw_bulk", "i32", *POINTERS)
+def _issue(
+    r: Routine, columns: Ptr, values: Ptr, kind: I32, group: I32, verb: I32, mask: I32, line: I32
+) -> None:
     """Issue a request for each lane of ``mask``, whose operands lie in ``columns``, lane behind lane."""
-    numbers = {"kind": "i32", "group": "i32", "verb": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_bulk", "i32", **POINTERS, columns="ptr", values="ptr", **numbers)
-    with r.each_lane(r["mask"]) as lane:
+    with r.each_lane(mask) as lane:
         one = r.op("shl", 1, lane)
-        flight = r.call("tw_flight", "ptr", *r.pointers(), r["kind"], r["group"], one, r["line"])
+        flight = r.call("tw_flight", "ptr", *r.pointers(), kind, group, one, line)
         r.give_if(r.is_null(flight), 1)
         data = r.at(flight, FLIGHT.DATA)
         with r.count(REQUEST.COLUMNS) as column:
-            place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
+            place = r.item(r.item(columns, column, COLUMN), lane, 8)
             r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
-        r.put(data, REQUEST.VERB, r.wide(r["verb"]))
-        with r.when(r.equals(r["kind"], Flight.REMOTE)):
-            r.copy(r.at(data, REQUEST.VALUES), r.item(r["values"], lane, _LINE), _LINE)
-        with r.when(r.equals(r["kind"], Flight.TENSOR)):
+        r.put(data, REQUEST.VERB, r.wide(verb))
+        with r.when(r.equals(kind, Flight.REMOTE)):
+            r.copy(r.at(data, REQUEST.VALUES), r.item(values, lane, _LINE), _LINE)
+        with r.when(r.equals(kind, Flight.TENSOR)):
             take_map(r, data, lane)
         with r.when(is_checked(r)):
-            given = (r["ctx"], r["block"], r["warp"], r["worker"], r["kind"], data, lane, r["line"])
+            given = (r["ctx"], r["block"], r["warp"], r["worker"], kind, data, lane, line)
             r.give_unless_zero(r.call("tw_check_bulk", "i32", *given))
         eager = r.equals(r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
-        loads = r.equals(r["verb"], Verb.LOAD)
+        loads = r.equals(verb, Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
-            r.give_unless_zero(_perform_lane(r, r["kind"], flight, lane, 1))
+            r.give_unless_zero(_perform_lane(r, kind, flight, lane, 1))
         r.give_unless_zero(r.call("tw_fly", "i32", *r.pointers(), flight))
-    r.give(0)
-    return r
 
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
@@ -209,14 +200,12 @@ def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: in
     return answer.get()
 
 
-def _perform_flight() -> Routine:
+@routine("tw_fly_bulk", "i32", *POINTERS)
+def _perform_flight(r: Routine, flight: Ptr, mask: I32) -> None:
     """Perform a flight of requests, for the lanes of ``mask``."""
-    r = Routine("tw_fly_bulk", "i32", **POINTERS, flight="ptr", mask="i32")
-    kind = r.field(r["flight"], FLIGHT.KIND, "i32")
-    with r.each_lane(r["mask"]) as lane:
-        r.give_unless_zero(_perform_lane(r, kind, r["flight"], lane, 0))
-    r.give(0)
-    return r
+    kind = r.field(flight, FLIGHT.KIND, "i32")
+    with r.each_lane(mask) as lane:
+        r.give_unless_zero(_perform_lane(r, kind, flight, lane, 0))
 
 
 def _aligned(r: Routine, *addresses: Value) -> None:
@@ -249,27 +238,22 @@ def _count(r: Routine) -> Value:
     return count
 
 
-_ONE = {"data": "ptr", "lane": "i32", "line": "i32"}
-
-
-def _load() -> Routine:
+@routine("tw_bulk_load", "i32", *POINTERS)
+def _load(r: Routine, data: Ptr, lane: I32, line: I32, spoil: I32) -> None:
     """Copy from global to shared memory, of one block or several; with ``spoil`` only overwrite the targets."""
-    r = Routine("tw_bulk_load", "i32", **POINTERS, **_ONE, spoil="i32")
-    count, source = _count(r), request(r, r["data"], REQUEST.GLOBAL)
-    target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
+    count, source = _count(r), request(r, data, REQUEST.GLOBAL)
+    target, barrier = (request(r, data, offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     _aligned(r, source, target)
     given = find_span(r, source, count, Space.GLOBAL, 0)
     touch(r, source, count)
-    spoils = r.differs(r["spoil"], 0)
-    with each_block(r, r["data"]) as at:
+    spoils = r.differs(spoil, 0)
+    with each_block(r, data) as at:
         place = find_span(r, at(target), count, Space.SHARED, 1)
         with r.when(spoils):
             r.fill(place, 0xFF, count)
         with r.otherwise():
             r.copy(place, given, count)
             complete(r, at(barrier), count)
-    r.give(0)
-    return r
 
 
 def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
@@ -281,43 +265,37 @@ def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
     return count, target, given, find_span(r, target, count, space, 1)
 
 
-def _store() -> Routine:
+@routine("tw_bulk_store", "i32", *POINTERS)
+def _store(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None:
     """Copy from shared to global memory, or reduce into it; ``step`` is of ``StoreStep``."""
-    r = Routine("tw_bulk_store", "i32", **POINTERS, **_ONE, step="i32")
-    reduces = r.equals(request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
-    with r.when(r.equals(r["step"], StoreStep.RELEASE)):
-        follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, NULL, r["step"])
+    reduces = r.equals(request(r, data, REQUEST.VERB), Verb.REDUCE)
+    with r.when(r.equals(step, StoreStep.RELEASE)):
+        follow(r, request(r, data, REQUEST.GLOBAL), _count(r), reduces, NULL, step)
         r.give(0)
     count, target, given, place = _from_shared(r, Space.GLOBAL)
-    with r.when(r.equals(r["step"], StoreStep.CLAIM)):
-        follow(r, target, count, reduces, given, r["step"])
+    with r.when(r.equals(step, StoreStep.CLAIM)):
+        follow(r, target, count, reduces, given, step)
         r.give(0)
     _put(r, place, given, count, Verb.REDUCE)
-    r.give(0)
-    return r
 
 
-def _send() -> Routine:
+@routine("tw_bulk_send", "i32", *POINTERS)
+def _send(r: Routine, data: Ptr, lane: I32, line: I32) -> None:
     """Copy from the block's own shared memory to another block's, or reduce into it."""
-    r = Routine("tw_bulk_send", "i32", **POINTERS, **_ONE)
     count, _, given, place = _from_shared(r, Space.SHARED)
     _put(r, place, given, count, Verb.SEND_REDUCE)
-    complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
-    r.give(0)
-    return r
+    complete(r, request(r, data, REQUEST.MBARRIER), count)
 
 
-def _remote() -> Routine:
+@routine("tw_remote", "i32", *POINTERS)
+def _remote(r: Routine, data: Ptr, lane: I32, line: I32) -> None:
     """Store a thread's values in shared memory of a block of the cluster, or reduce them into it."""
-    r = Routine("tw_remote", "i32", **POINTERS, **_ONE)
-    target = request(r, r["data"], REQUEST.GLOBAL)
-    count = request(r, r["data"], REQUEST.SIZE)
-    place = resolve(r, target, r.narrow(count), Space.SHARED, r["lane"], 1)
+    target = request(r, data, REQUEST.GLOBAL)
+    count = request(r, data, REQUEST.SIZE)
+    place = resolve(r, target, r.narrow(count), Space.SHARED, lane, 1)
     give_failed_if_null(r, place)
-    _put(r, place, r.at(r["data"], REQUEST.VALUES), count, Verb.CHANGE)
-    complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
-    r.give(0)
-    return r
+    _put(r, place, r.at(data, REQUEST.VALUES), count, Verb.CHANGE)
+    complete(r, request(r, data, REQUEST.MBARRIER), count)
 
 
 def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) -> None:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I64, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import each_block, each_warp
 
-__all__ = ["routines"]
+__all__: list[str] = []
 
 _POISON = 0xFF  # shared and local memory before it is written: NaN as a float
 
 
-def routines() -> list[Routine]:
-    return [_choose_next(), _begin_cluster(), _place_block(), _reset_block()]
-
-
-def _choose_next() -> Routine:
+@routine("tw_next", "i64", "ctx")
+def _choose_next(r: Routine) -> None:
     """Return the number of the cluster to start next, or -1 if all were started.
 
     In a sequence each is marked when it is started, so that those that are left can be started by number at any time.
     """
-    r = Routine("tw_next", "i64", ctx="ptr")
     ctx, total, one = r["ctx"], r.field(r["ctx"], LAUNCH.TOTAL, "i64"), r.const("i64", 1)
     sequence, started = r.field(ctx, LAUNCH.SEQUENCE, "ptr"), r.field(ctx, LAUNCH.STARTED, "ptr")
     following, lowest = r.at(ctx, LAUNCH.NEXT), r.at(ctx, LAUNCH.LOWEST)
@@ -37,32 +33,30 @@ def _choose_next() -> Routine:
         before = r.atomic("xchg", r.at(started, cluster), r.const("i8", 1), "monotonic")
         r.give_if(r.equals(before, 0), cluster)
     r.give(-1)
-    return r
 
 
-def _begin_cluster() -> Routine:
+@routine("tw_begin", "void", "ctx")
+def _begin_cluster(r: Routine, first: Ptr, number: I64) -> None:
     """Make a cluster ready to run."""
-    r = Routine("tw_begin", "void", ctx="ptr", first="ptr", number="i64")
-    ctx, first = r["ctx"], r["first"]
+    ctx = r["ctx"]
     threads = r.op("mul", r.field(ctx, LAUNCH.THREADS, "i64"), r.field(ctx, LAUNCH.CLUSTER, "i64"))
     r.put(first, BLOCK.PRESENT, r.narrow(threads))
     r.put(first, BLOCK.ARRIVED, 0)
     r.put(first, BLOCK.LEFT, 0)
     r.put(first, BLOCK.TURNS, r.const("i64", 0))
     with each_block(r, first) as (rank, block):
-        r.call("tw_place", "void", ctx, block, r["number"], rank)
+        r.call("tw_place", "void", ctx, block, number, rank)
         r.call("tw_init", "void", ctx, block)
     r.put(first, BLOCK.ACTIVE, 1)
-    return r
 
 
-def _place_block() -> Routine:
+@routine("tw_place", "void", "ctx", "block")
+def _place_block(r: Routine, number: I64, rank: I64) -> None:
     """Record in a block which block of which cluster it is."""
-    r = Routine("tw_place", "void", ctx="ptr", block="ptr", number="i64", rank="i64")
-    ctx, rank = r["ctx"], r["rank"]
+    ctx = r["ctx"]
     fields = (LAUNCH.CLUSTERS_X, LAUNCH.CLUSTERS_Y, LAUNCH.CLUSTER_X, LAUNCH.CLUSTER_Y, LAUNCH.CLUSTER_Z)
     columns, rows, *size = (r.field(ctx, field, "i64") for field in fields)
-    cluster = _coordinates(r, r["number"], columns, rows)
+    cluster = _coordinates(r, number, columns, rows)
     within = [r.variable("i64", 0) for _ in size]
     with r.when(r.differs(rank, 0)):  # most clusters have one block, and divisions take long
         for axis, coordinate in zip(within, _coordinates(r, rank, *size[:2]), strict=True):
@@ -78,7 +72,6 @@ def _place_block() -> Routine:
         r.put(r["block"], offset, r.narrow(value))
     row = r.op("add", r.op("mul", z, r.field(ctx, LAUNCH.GRID_Y, "i64")), y)
     r.put(r["block"], BLOCK.NUMBER, r.op("add", r.op("mul", row, r.field(ctx, LAUNCH.GRID_X, "i64")), x))
-    return r
 
 
 def _coordinates(r: Routine, number: Value, width: Value, height: Value) -> tuple[Value, Value, Value]:
@@ -87,9 +80,9 @@ def _coordinates(r: Routine, number: Value, width: Value, height: Value) -> tupl
     return r.op("urem", number, width), r.op("urem", rest, height), r.op("udiv", rest, height)
 
 
-def _reset_block() -> Routine:
+@routine("tw_init", "void", "ctx", "block")
+def _reset_block(r: Routine) -> None:
     """Make the memory of a block what it is before the block runs."""
-    r = Routine("tw_init", "void", ctx="ptr", block="ptr")
     ctx, block = r["ctx"], r["block"]
     threads = r.narrow(r.field(ctx, LAUNCH.THREADS, "i64"))
     r.put(block, BLOCK.DONE, 0)
@@ -109,4 +102,3 @@ def _reset_block() -> Routine:
         r.put(warp, WARP.LIVE, r.select(r.is_below(room, 32), some, -1))
         r.fill(r.field(warp, WARP.LOCAL, "ptr"), _POISON, local)
     r.call("tw_check_begin", "void", ctx, block)
-    return r

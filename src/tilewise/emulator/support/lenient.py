@@ -9,43 +9,39 @@ from __future__ import annotations
 
 from tilewise.emulator.check_layout import FindingKind
 from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, FaultKind, Space
-from tilewise.emulator.llvm.routine import NULL, POINTERS, MutableValue, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, MutableValue, Routine, routine
 from tilewise.emulator.support.checked import accessor, is_checked, record_finding
 from tilewise.emulator.support.cluster_parts import find_block
-from tilewise.emulator.support.memory_access import ACCESS
 
-__all__ = ["ZERO_BYTES", "routines"]
+__all__ = ["ZERO_BYTES"]
 
 ZERO_BYTES = 64  # that a read may find
 _GIVEN_OUT = 512  # bytes of which memory that a GPU gives out is a multiple
 _MULTIPROCESSOR = 228 << 10  # bytes of shared memory of a multiprocessor
 
 
-def routines() -> list[Routine]:
-    return [_pass_or_fault()]
-
-
-def _pass_or_fault() -> Routine:
+@routine("tw_pass_or_fault", "ptr", *POINTERS)
+def _pass_or_fault(
+    r: Routine, kind: I32, line: I32, lane: I32, address: I64, size: I32, space: I32, write: I32, extent: I64
+) -> None:
     """Return the memory that a lenient launch gives an access out of bounds; else record a fault and return null."""
-    r = Routine("tw_pass_or_fault", "ptr", **POINTERS, kind="i32", line="i32", lane="i32", **ACCESS)
     place = r.variable("ptr", NULL)
     with r.when(r.differs(r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
-        exited = r.equals(r["kind"], FaultKind.BLOCK_EXITED)
+        exited = r.equals(kind, FaultKind.BLOCK_EXITED)
         with r.when(exited):
             _find_exited(r, place)
-        outside = r.equals(r["kind"], FaultKind.OUT_OF_BOUNDS)
-        short = r.is_at_most(r["size"], ZERO_BYTES)
-        with r.when(r.both(outside, short, r.equals(r["write"], 0))):
+        outside = r.equals(kind, FaultKind.OUT_OF_BOUNDS)
+        short = r.is_at_most(size, ZERO_BYTES)
+        with r.when(r.both(outside, short, r.equals(write, 0))):
             _find_zeros(r, place)
         with r.unless(r.is_null(place.get())):
             with r.when(is_checked(r)):
-                kind = r.select(exited, FindingKind.BLOCK_EXITED, FindingKind.OUT_OF_BOUNDS)
-                found = (r["line"], 0, r["address"], 0, r["size"], r["write"], r["space"])
-                record_finding(r, kind, accessor(r, r["lane"]), *found)
+                finding = r.select(exited, FindingKind.BLOCK_EXITED, FindingKind.OUT_OF_BOUNDS)
+                found = (line, 0, address, 0, size, write, space)
+                record_finding(r, finding, accessor(r, lane), *found)
             r.give(place.get())
     r.call("tw_fault_at", "void", *r.parameters.values())
     r.give(NULL)
-    return r
 
 
 def _find_exited(r: Routine, place: MutableValue) -> None:

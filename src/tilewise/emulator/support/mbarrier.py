@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 
 from tilewise.emulator.layout import BLOCK, WARP, FaultKind, Mbarrier, MbarrierFault, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import POINTERS, MutableValue, Routine
+from tilewise.emulator.llvm.routine import I32, I64, POINTERS, MutableValue, Ptr, Routine, routine
 from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
 
-__all__ = ["COUNT_BITS", "describe", "routines"]
+__all__ = ["COUNT_BITS", "describe"]
 
 COUNT_BITS = 20
 _MOST = (1 << COUNT_BITS) - 1
@@ -39,10 +39,6 @@ def describe(address: int, state: int) -> str:
         f"at the mbarrier at shared address {address:#x} for its phase of parity {parity}, "
         f"{', '.join(comes) or 'to which no_bytes must still come'}"
     )
-
-
-def routines() -> list[Routine]:
-    return [_change(), _each_lane(), _arrive(), _complete()]
 
 
 class _State:
@@ -86,13 +82,11 @@ class _State:
         r.put(self.place, 0, r.op("or", whole, r.op("shl", self.layout, _LAYOUT)))
 
 
-def _change() -> Routine:
+@routine("tw_mbarrier_change", "i32")
+def _change(r: Routine, place: Ptr, operation: I32, value: I64, length: I64, result: Ptr) -> None:
     """Perform one thread's operation on an mbarrier: 0, or what is wrong. ``result`` gets the operation's result."""
-    names = {"place": "ptr", "operation": "i32", "value": "i64", "bytes": "i64", "result": "ptr"}
-    r = Routine("tw_mbarrier_change", "i32", **names)
-    place, value = r["place"], r["value"]
-    for operation, layout, most in ((Mbarrier.INIT, 1, _MOST), (Mbarrier.INIT_V1, 2, _MOST_V1)):
-        with _is_operation(r, operation):
+    for verb, layout, most in ((Mbarrier.INIT, 1, _MOST), (Mbarrier.INIT_V1, 2, _MOST_V1)):
+        with _is_operation(r, verb):
             _refuse_unless(r, r.is_below(r.op("sub", value, 1), most), MbarrierFault.COUNT)
             twice = r.op("or", value, r.op("shl", value, _EXPECTED))
             r.put(place, 0, r.op("or", twice, r.op("shl", r.const("i64", layout), _LAYOUT)))
@@ -103,33 +97,31 @@ def _change() -> Routine:
         r.put(place, 0, r.const("i64", -1))
         r.give(0)
     with _is_operation(r, Mbarrier.IS_LAYOUT):
-        r.put(r["result"], 0, r.wide(r.equals(state.layout, value)))
+        r.put(result, 0, r.wide(r.equals(state.layout, value)))
         r.give(0)
     with _is_operation(r, Mbarrier.TEST_STATE):
         over = r.differs(r.op("and", r.op("lshr", value, _PHASE), 1), state.phase.get())
-        r.put(r["result"], 0, r.wide(over))
+        r.put(result, 0, r.wide(over))
         r.give(0)
     with _is_operation(r, Mbarrier.TEST_PARITY):
         over = r.differs(r.op("and", value, 1), state.phase.get())
-        r.put(r["result"], 0, r.wide(over))
+        r.put(result, 0, r.wide(over))
         r.give(0)
-    r.put(r["result"], 0, state.whole)
+    r.put(result, 0, state.whole)
     with _is_operation(r, Mbarrier.INCREMENT):
         more = r.op("add", state.pending.get(), 1)
         _refuse_unless(r, r.is_at_most(more, state.most), MbarrierFault.COUNT)
         state.pending.put(more)
         state.write()
         r.give(0)
-    wanted = r.variable("i64", r["bytes"])
+    wanted = r.variable("i64", length)
     with _is_operation(r, Mbarrier.COMPLETE):
-        wanted.put(r.op("sub", 0, r["bytes"]))
+        wanted.put(r.op("sub", 0, length))
     _expect(r, state, wanted)
     arrives = r.op("and", r.op("lshr", sum(1 << item for item in _ARRIVING), r["operation"]), 1)
     with r.when(r.differs(arrives, 0)):
         _arrive_count(r, state, value)
     state.settle()
-    r.give(0)
-    return r
 
 
 def _is_operation(r: Routine, operation: Mbarrier) -> AbstractContextManager[None]:
@@ -161,27 +153,33 @@ def _arrive_count(r: Routine, state: _State, count: Value) -> None:
             state.expected.put(r.intrinsic("llvm.usub.sat", state.expected.get(), count))
 
 
-def _each_lane() -> Routine:
+@routine("tw_mbarrier", "i32", *POINTERS)
+def _each_lane(
+    r: Routine,
+    places: Ptr,
+    values: Ptr,
+    counts: Ptr,
+    results: Ptr,
+    operation: I32,
+    space: I32,
+    mask: I32,
+    line: I32,
+) -> None:
     """Perform an operation for each lane of a warp, one after the other: 0, or 1 after a fault."""
-    names = {"places": "ptr", "values": "ptr", "bytes": "ptr", "results": "ptr"}
-    kinds = {"operation": "i32", "space": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_mbarrier", "i32", **POINTERS, **names, **kinds)
     missed = r.variable("i32", 0)
-    with r.each_lane(r["mask"]) as lane:
-        address = r.element(r["places"], lane, "i64")
-        place = resolve(r, address, 8, r["space"], lane, 1)
+    with r.each_lane(mask) as lane:
+        address = r.element(places, lane, "i64")
+        place = resolve(r, address, 8, space, lane, 1)
         give_failed_if_null(r, place)
-        value, count = (r.element(r[name], lane, "i64") for name in ("values", "bytes"))
-        result = r.item(r["results"], lane, 8)
-        wrong = r.call("tw_mbarrier_change", "i32", place, r["operation"], value, count, result)
+        value, count = (r.element(source, lane, "i64") for source in (values, counts))
+        result = r.item(results, lane, 8)
+        wrong = r.call("tw_mbarrier_change", "i32", place, operation, value, count, result)
         _fault_if_wrong(r, wrong, lane, address)
-        tests = r.is_at_most(r.op("sub", r["operation"], Mbarrier.TEST_STATE), 1)
+        tests = r.is_at_most(r.op("sub", operation, Mbarrier.TEST_STATE), 1)
         with r.when(r.both(tests, r.equals(r.field(result, 0, "i64"), 0))):
             missed.put(r.op("or", missed.get(), r.op("shl", 1, lane)))
             _note(r, place, address)
     r.put(r["warp"], WARP.AWAITING, missed.get())
-    r.give(0)
-    return r
 
 
 def _note(r: Routine, place: Value, address: Value) -> None:
@@ -199,26 +197,23 @@ def _fault_if_wrong(r: Routine, wrong: Value, lane: Value, address: Value) -> No
         r.give(1)
 
 
-def _arrive() -> Routine:
+@routine("tw_arrive", "i32", *POINTERS)
+def _arrive(r: Routine, places: Ptr, mask: I32, line: I32) -> None:
     """Arrive once for each lane, at the lane's own mbarrier."""
-    r = Routine("tw_arrive", "i32", **POINTERS, places="ptr", mask="i32", line="i32")
     ones, none, results = (r.reserve("[32 x i64]", 64) for _ in range(3))
     with r.count(32) as lane:
         r.put(r.item(ones, lane, 8), 0, r.const("i64", 1))
     r.fill(none, 0, 256)
-    given = (r["places"], ones, none, results, Mbarrier.ARRIVE, Space.SHARED, r["mask"], r["line"])
+    given = (places, ones, none, results, Mbarrier.ARRIVE, Space.SHARED, mask, line)
     r.give(r.call("tw_mbarrier", "i32", *r.pointers(), *given))
-    return r
 
 
-def _complete() -> Routine:
+@routine("tw_complete", "i32", *POINTERS)
+def _complete(r: Routine, address: I64, length: I64, lane: I32, line: I32) -> None:
     """Subtract bytes that a copy wrote from those that an mbarrier in the cluster's shared memory waits for."""
-    r = Routine("tw_complete", "i32", **POINTERS, address="i64", bytes="i64", lane="i32", line="i32")
-    place = resolve(r, r["address"], 8, Space.SHARED, r["lane"], 1)
+    place = resolve(r, address, 8, Space.SHARED, lane, 1)
     give_failed_if_null(r, place)
-    given = (Mbarrier.COMPLETE, r.const("i64", 0), r["bytes"], r.reserve("i64", 8))
+    given = (Mbarrier.COMPLETE, r.const("i64", 0), length, r.reserve("i64", 8))
     wrong = r.call("tw_mbarrier_change", "i32", place, *given)
-    _fault_if_wrong(r, wrong, r["lane"], r["address"])
+    _fault_if_wrong(r, wrong, lane, address)
     r.change(r["block"], BLOCK.PROGRESS, "add", 1, "i64")
-    r.give(0)
-    return r

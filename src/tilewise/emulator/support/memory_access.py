@@ -17,12 +17,10 @@ from tilewise.emulator.layout import (
     Space,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 
-__all__ = ["ACCESS", "give_failed_if_null", "record_fault", "resolve", "routines"]
+__all__ = ["give_failed_if_null", "record_fault", "resolve"]
 
-# The parameters that say which access to memory a fault is of.
-ACCESS = {"address": "i64", "size": "i32", "space": "i32", "write": "i32", "extent": "i64"}
 _GENERIC = {
     Space.SHARED: GENERIC_SHARED,
     Space.LOCAL: GENERIC_LOCAL,
@@ -31,46 +29,33 @@ _GENERIC = {
 }
 
 
-def routines() -> list[Routine]:
-    return [
-        _record_fault(),
-        _record_lanes_fault(),
-        _find_array(),
-        _resolve(),
-        _transfer(False),
-        _transfer(True),
-        _copy_to_shared(),
-    ]
-
-
 # -- faults -------------------------------------------------------------------------------------------
-def _record_fault() -> Routine:
+@routine("tw_fault_at", "void", *POINTERS)
+def _record_fault(
+    r: Routine, kind: I32, line: I32, lane: I32, address: I64, size: I32, space: I32, write: I32, extent: I64
+) -> None:
     """Record a fault, if it is the first one, and stop the launch."""
-    r = Routine("tw_fault_at", "void", **POINTERS, kind="i32", line="i32", lane="i32", **ACCESS)
     r.attributes = "noinline cold"
     ctx, block = r["ctx"], r["block"]
     fault = r.field(ctx, LAUNCH.FAULT, "ptr")
     _, first = r.swap_if(fault, r.const("i32", 0), r.const("i32", -1), "seq_cst")
     with r.when(first):
-        r.put(fault, FAULT.LINE, r["line"])
+        r.put(fault, FAULT.LINE, line)
         for target, source in ((FAULT.X, BLOCK.X), (FAULT.Y, BLOCK.Y), (FAULT.Z, BLOCK.Z)):
             r.put(fault, target, r.field(block, source, "i32"))
         thread = r.op("shl", r.field(r["warp"], WARP.INDEX, "i32"), 5)
-        r.put(fault, FAULT.THREAD, r.op("add", thread, r["lane"]))
-        targets = (FAULT.ADDRESS, FAULT.SIZE, FAULT.SPACE, FAULT.WRITE, FAULT.EXTENT)
-        for target, name in zip(targets, ACCESS, strict=True):
-            r.put(fault, target, r[name])
-        r.store_atomic(fault, r["kind"], "release")
+        r.put(fault, FAULT.THREAD, r.op("add", thread, lane))
+        r.put_fields(fault, {FAULT.ADDRESS: address, FAULT.SIZE: size, FAULT.SPACE: space})
+        r.put_fields(fault, {FAULT.WRITE: write, FAULT.EXTENT: extent})
+        r.store_atomic(fault, kind, "release")
     r.store_atomic(r.at(ctx, LAUNCH.STOP), r.const("i32", 1), "release")
-    return r
 
 
-def _record_lanes_fault() -> Routine:
+@routine("tw_fault", "void", *POINTERS)
+def _record_lanes_fault(r: Routine, kind: I32, line: I32, mask: I32) -> None:
     """Record a fault of the first lane of ``mask`` that is no access to memory."""
-    r = Routine("tw_fault", "void", **POINTERS, kind="i32", line="i32", mask="i32")
     r.attributes = "noinline cold"
-    record_fault(r, r["kind"], r.op("and", r.find_lowest(r["mask"]), 31))
-    return r
+    record_fault(r, kind, r.op("and", r.find_lowest(mask), 31))
 
 
 def record_fault(
@@ -90,13 +75,13 @@ def record_fault(
 
 
 # -- addresses ----------------------------------------------------------------------------------------
-def _find_array() -> Routine:
+@routine("tw_find", "i1", "ctx")
+def _find_array(r: Routine, address: I64, size: I64, hint: Ptr) -> None:
     """Return whether ``size`` bytes from an address on lie in one array of global memory.
 
     ``hint`` then gets the array's first address, and of how many addresses the array consists, plus one.
     """
-    r = Routine("tw_find", "i1", ctx="ptr", address="i64", size="i64", hint="ptr")
-    ranges, address = r.field(r["ctx"], LAUNCH.RANGES, "ptr"), r["address"]
+    ranges = r.field(r["ctx"], LAUNCH.RANGES, "ptr")
     low, high = r.variable("i64", 0), r.variable("i64", r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64"))
     with r.loop() as loop:
         loop.leave(r.is_at_least(low.get(), high.get()))
@@ -107,13 +92,12 @@ def _find_array() -> Routine:
             high.put(middle)
         with r.otherwise():
             with r.when(r.is_below(address, last)):
-                loop.leave(r.is_above(r["size"], r.op("sub", last, address)))
-                r.put(r["hint"], 0, first)
-                r.put(r["hint"], 8, r.op("add", r.op("sub", last, first), 1))
+                loop.leave(r.is_above(size, r.op("sub", last, address)))
+                r.put(hint, 0, first)
+                r.put(hint, 8, r.op("add", r.op("sub", last, first), 1))
                 r.give(1)
             low.put(r.op("add", middle, 1))
     r.give(0)
-    return r
 
 
 def resolve(
@@ -128,33 +112,32 @@ def give_failed_if_null(r: Routine, place: Value) -> None:
     r.give_if(r.is_null(place), 1)
 
 
-def _resolve() -> Routine:
+@routine("tw_resolve", "ptr", *POINTERS)
+def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I32, write: I32) -> None:
     """Return the pointer to the memory that a lane accesses; null after a fault."""
-    names = ("size", "space", "lane", "line", "write")
-    r = Routine("tw_resolve", "ptr", **POINTERS, address="i64", **dict.fromkeys(names, "i32"))
-    ctx, lane, size = r["ctx"], r["lane"], r.wide(r["size"])
-    with r.when(r.differs(r.op("and", r["address"], r.op("sub", size, 1)), 0)):
-        record_fault(r, FaultKind.MISALIGNED, lane, r["address"], r["size"], r["space"], r["write"])
+    ctx, count = r["ctx"], r.wide(size)
+    with r.when(r.differs(r.op("and", address, r.op("sub", count, 1)), 0)):
+        record_fault(r, FaultKind.MISALIGNED, lane, address, size, space, write)
         r.give(NULL)
-    address, space = _leave_generic(r)
-    with r.when(r.equals(space, Space.GLOBAL)):
-        known = r.call("tw_find", "i1", ctx, address, size, r["worker"])
-        r.give_if(known, r.as_pointer(address))
-        _give_passed(r, FaultKind.OUT_OF_BOUNDS, address, space)
-    constant = r.either(r.equals(space, Space.CONST), r.equals(space, Space.PARAM))
-    with r.when(r.both(constant, r.differs(r["write"], 0))):
-        record_fault(r, FaultKind.READ_ONLY, lane, address, r["size"], space, r["write"])
+    at, where = _leave_generic(r)
+    with r.when(r.equals(where, Space.GLOBAL)):
+        known = r.call("tw_find", "i1", ctx, at, count, r["worker"])
+        r.give_if(known, r.as_pointer(at))
+        _give_passed(r, FaultKind.OUT_OF_BOUNDS, at, where)
+    constant = r.either(r.equals(where, Space.CONST), r.equals(where, Space.PARAM))
+    with r.when(r.both(constant, r.differs(write, 0))):
+        record_fault(r, FaultKind.READ_ONLY, lane, at, size, where, write)
         r.give(NULL)
-    owner, offset = r.variable("ptr", r["block"]), r.variable("i64", address)
-    ranked = r.is_at_least(address, 1 << RANK_SHIFT)
-    with r.when(r.both(ranked, r.equals(space, Space.SHARED))):
+    owner, offset = r.variable("ptr", r["block"]), r.variable("i64", at)
+    ranked = r.is_at_least(at, 1 << RANK_SHIFT)
+    with r.when(r.both(ranked, r.equals(where, Space.SHARED))):
         found = r.reserve("ptr")
-        wrong = r.call("tw_cluster_place", "i32", ctx, r["block"], address, found)
+        wrong = r.call("tw_cluster_place", "i32", ctx, r["block"], at, found)
         with r.when(r.differs(wrong, 0)):
-            _give_passed(r, wrong, address, space)
+            _give_passed(r, wrong, at, where)
         owner.put(r.field(found, 0, "ptr"))
-        offset.put(r.op("and", address, (1 << RANK_SHIFT) - 1))
-    base, count, when = r.variable("ptr", NULL), r.variable("i64", 0), r.when
+        offset.put(r.op("and", at, (1 << RANK_SHIFT) - 1))
+    base, extent, when = r.variable("ptr", NULL), r.variable("i64", 0), r.when
     for kind, holder, start, length in (
         (Space.SHARED, owner.get(), BLOCK.SHARED, LAUNCH.SHARED_BYTES),
         (Space.OWN, r["block"], BLOCK.SHARED, LAUNCH.SHARED_BYTES),
@@ -162,17 +145,16 @@ def _resolve() -> Routine:
         (Space.CONST, ctx, LAUNCH.CONST, LAUNCH.CONST_BYTES),
         (Space.PARAM, ctx, LAUNCH.PARAMS, LAUNCH.PARAM_BYTES),
     ):
-        with when(r.equals(space, kind)):
+        with when(r.equals(where, kind)):
             base.put(r.field(holder, start, "ptr"))
-            count.put(r.field(ctx, length, "i64"))
+            extent.put(r.field(ctx, length, "i64"))
         when = r.otherwise_when
-    end = r.op("add", offset.get(), size)
-    with r.when(r.either(r.is_above(end, count.get()), r.is_below(end, offset.get()))):
-        _give_passed(r, FaultKind.OUT_OF_BOUNDS, address, space, count.get())
-    with r.when(r.equals(space, Space.LOCAL)):
-        base.put(r.at(base.get(), r.op("mul", r.wide(lane), count.get())))
+    end = r.op("add", offset.get(), count)
+    with r.when(r.either(r.is_above(end, extent.get()), r.is_below(end, offset.get()))):
+        _give_passed(r, FaultKind.OUT_OF_BOUNDS, at, where, extent.get())
+    with r.when(r.equals(where, Space.LOCAL)):
+        base.put(r.at(base.get(), r.op("mul", r.wide(lane), extent.get())))
     r.give(r.at(base.get(), offset.get()))
-    return r
 
 
 def _leave_generic(r: Routine) -> tuple[Value, Value]:
@@ -199,11 +181,19 @@ def _give_passed(
 
 
 # -- accesses of some lanes ---------------------------------------------------------------------------
-def _transfer(stores: bool) -> Routine:
-    """Copy between ``data``, with a place for each lane, and the memory that lanes access: 0, or 1 after a fault."""
-    numbers = dict.fromkeys(("mask", "size", "space", "line"), "i32")
-    name = "tw_store" if stores else "tw_load"
-    r = Routine(name, "i32", **POINTERS, addresses="ptr", **numbers, data="ptr")
+@routine("tw_load", "i32", *POINTERS)
+def _load(r: Routine, addresses: Ptr, mask: I32, size: I32, space: I32, line: I32, data: Ptr) -> None:
+    """Copy from the memory that lanes access to ``data``, with a place for each lane: 0, or 1 after a fault."""
+    _transfer(r, stores=False)
+
+
+@routine("tw_store", "i32", *POINTERS)
+def _store(r: Routine, addresses: Ptr, mask: I32, size: I32, space: I32, line: I32, data: Ptr) -> None:
+    """Copy from ``data``, with a place for each lane, to the memory that lanes access: 0, or 1 after a fault."""
+    _transfer(r, stores=True)
+
+
+def _transfer(r: Routine, stores: bool) -> None:
     size, types = r.wide(r["size"]), ("ptr", "i64", "i64")
     given = (r["ctx"], r["block"], r["addresses"], r["mask"], size, r["space"])
     window = r.call("tw_near", f"{{ {', '.join(types)} }}", *given)
@@ -219,8 +209,6 @@ def _transfer(stores: bool) -> Routine:
             place.put(found)
         mine = r.at(r["data"], r.op("mul", r.wide(lane), size))
         _copy_few(r, *((place.get(), mine) if stores else (mine, place.get())))
-    r.give(0)
-    return r
 
 
 def _copy_few(r: Routine, target: Value, source: Value) -> None:
@@ -235,27 +223,26 @@ def _copy_few(r: Routine, target: Value, source: Value) -> None:
         r.copy(target, source, r.wide(r["size"]))
 
 
-def _copy_to_shared() -> Routine:
+@routine("tw_copy", "i32", *POINTERS)
+def _copy_to_shared(
+    r: Routine, sources: Ptr, places: Ptr, mask: I32, size: I32, reads: Ptr, line: I32
+) -> None:
     """Copy from global to shared memory for some lanes, and zeros behind what each reads: 0, or 1 after a fault."""
-    kinds = {"sources": "ptr", "places": "ptr", "mask": "i32", "size": "i32", "reads": "ptr", "line": "i32"}
-    r = Routine("tw_copy", "i32", **POINTERS, **kinds)
-    size = r.wide(r["size"])
-    with r.each_lane(r["mask"]) as lane:
-        place = resolve(r, r.element(r["places"], lane, "i64"), r["size"], Space.OWN, lane, 1)
+    whole = r.wide(size)
+    with r.each_lane(mask) as lane:
+        place = resolve(r, r.element(places, lane, "i64"), size, Space.OWN, lane, 1)
         give_failed_if_null(r, place)
-        r.fill(place, 0, size)
-        count = r.element(r["reads"], lane, "i32")
+        r.fill(place, 0, whole)
+        count = r.element(reads, lane, "i32")
         with r.when(r.differs(count, 0)):
-            source = r.element(r["sources"], lane, "i64")
-            with r.when(r.differs(r.op("and", source, r.op("sub", size, 1)), 0)):
-                record_fault(r, FaultKind.MISALIGNED, lane, source, r["size"], Space.GLOBAL)
+            source = r.element(sources, lane, "i64")
+            with r.when(r.differs(r.op("and", source, r.op("sub", whole, 1)), 0)):
+                record_fault(r, FaultKind.MISALIGNED, lane, source, size, Space.GLOBAL)
                 r.give(1)
             origin = r.variable("ptr", r.as_pointer(source))
             with r.unless(r.call("tw_find", "i1", r["ctx"], source, r.wide(count), r["worker"])):
                 access = (source, count, Space.GLOBAL, 0, r.const("i64", 0))
-                given = (FaultKind.OUT_OF_BOUNDS, r["line"], lane, *access)
+                given = (FaultKind.OUT_OF_BOUNDS, line, lane, *access)
                 origin.put(r.call("tw_pass_or_fault", "ptr", *r.pointers(), *given))
                 give_failed_if_null(r, origin.get())
             r.copy(place, origin.get(), r.wide(count))
-    r.give(0)
-    return r

@@ -6,23 +6,19 @@ from dataclasses import dataclass
 
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, Outcome, Status
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import MutableValue, Routine
+from tilewise.emulator.llvm.routine import I64, MutableValue, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import each_block, find_block, find_warp
 from tilewise.emulator.support.seeds import advance_seed
 
-__all__ = ["routines"]
+__all__: list[str] = []
 
 _TURNS = 64  # that a cluster has before others of its worker run, if it may wait for those
 _BACKWARDS, _SEEDED = 1, 2  # of the orders in which a round takes warps
 
 
-def routines() -> list[Routine]:
-    return [_run_clusters(), _run_cluster(), _choose_step(), _sum_progress()]
-
-
-def _run_clusters() -> Routine:
+@routine("tw_work", "i32", "ctx", "worker", "block")
+def _run_clusters(r: Routine) -> None:
     """Run clusters, those that are under way first, until one cannot go on or none is left: an ``Outcome``."""
-    r = Routine("tw_work", "i32", ctx="ptr", worker="ptr", block="ptr")
     ctx, block = r["ctx"], r["block"]
     with r.loop():
         _give_if_stopped(r)
@@ -38,7 +34,6 @@ def _run_clusters() -> Routine:
         r.give_if(r.differs(outcome, Outcome.FINISHED), outcome)
         r.put(block, BLOCK.ACTIVE, 0)
         r.atomic("add", r.at(ctx, LAUNCH.DONE), r.field(ctx, LAUNCH.CLUSTER, "i64"), "monotonic")
-    return r
 
 
 def _give_if_stopped(r: Routine) -> None:
@@ -59,9 +54,9 @@ class _Round:
     ready: MutableValue  # whether a warp was in a loop that waits for others
 
 
-def _run_cluster() -> Routine:
+@routine("tw_run", "i32", "ctx", "worker")
+def _run_cluster(r: Routine, first: Ptr) -> None:
     """Run a cluster's warps by turns until the cluster is complete or cannot go on: an ``Outcome``."""
-    r = Routine("tw_run", "i32", ctx="ptr", worker="ptr", first="ptr")
     ctx = r["ctx"]
     warps, order = r.field(ctx, LAUNCH.WARPS, "i64"), r.field(ctx, LAUNCH.ORDER, "i64")
     count = r.op("mul", warps, r.field(ctx, LAUNCH.CLUSTER, "i64"))
@@ -78,13 +73,12 @@ def _run_cluster() -> Routine:
             block, warp = _choose_warp(r, now, i)
             with r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.READY)):
                 _run_warp(r, now, block, warp)
-        freed = r.call("tw_free_waiting", "i32", ctx, r["worker"], r["first"])
+        freed = r.call("tw_free_waiting", "i32", ctx, r["worker"], first)
         r.give_if(r.differs(freed, 0), Outcome.ENDED)
         _give_if_stuck(r, now)
         # Where clusters take turns, every other round is the last for now.
         tails = r.is_below(r.op("lshr", seed, 60), 8)
         r.give_if(r.both(tails, pauses), Outcome.PAUSED)
-    return r
 
 
 def _choose_warp(r: Routine, now: _Round, i: Value) -> tuple[Value, Value]:
@@ -159,12 +153,12 @@ def _give_if_stuck(r: Routine, now: _Round) -> None:
             r.give(Outcome.STUCK)
 
 
-def _choose_step() -> Routine:
+@routine("tw_step", "i64")
+def _choose_step(r: Routine, warps: I64, wish: I64) -> None:
     """Return a step like ``wish`` that meets every one of some warps: it and their number have no common divisor."""
-    r = Routine("tw_step", "i64", warps="i64", wish="i64")
-    step = r.variable("i64", r.op("urem", r["wish"], r["warps"]))
+    step = r.variable("i64", r.op("urem", wish, warps))
     with r.loop():
-        divided, divisor = r.variable("i64", r["warps"]), r.variable("i64", step.get())
+        divided, divisor = r.variable("i64", warps), r.variable("i64", step.get())
         with r.loop() as euclid:
             a, b = divided.get(), divisor.get()
             euclid.leave(r.equals(b, 0))
@@ -172,14 +166,12 @@ def _choose_step() -> Routine:
             divisor.put(r.op("urem", a, b))
         r.give_if(r.equals(divided.get(), 1), step.get())
         step.add(1)
-    return r
 
 
-def _sum_progress() -> Routine:
+@routine("tw_counted", "i64", "ctx")
+def _sum_progress(r: Routine, first: Ptr) -> None:
     """Return what the blocks of a cluster have counted, all together."""
-    r = Routine("tw_counted", "i64", ctx="ptr", first="ptr")
     total = r.variable("i64", 0)
-    with each_block(r, r["first"]) as (_, block):
+    with each_block(r, first) as (_, block):
         total.add(r.field(block, BLOCK.PROGRESS, "i64"))
     r.give(total.get())
-    return r

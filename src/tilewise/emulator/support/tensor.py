@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from tilewise.emulator.check_layout import StoreStep
 from tilewise.emulator.layout import RANK_SHIFT, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.numerics.rounding import FORMATS, narrow
 from tilewise.emulator.support.bulk_requests import (
     REQUEST,
@@ -32,16 +32,11 @@ from tilewise.emulator.support.bulk_requests import (
 from tilewise.emulator.support.tensor_map_layout import AXES
 from tilewise.emulator.support.tensor_plan import LONGEST, PLAN
 
-__all__ = ["routines"]
+__all__: list[str] = []
 
-_ONE = {"lane": "i32", "line": "i32"}
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _NAN = 0x7FF7
 _CHUNK, _LINE = 16, 128  # bytes that stay together in a swizzle; bytes of a line of it
-
-
-def routines() -> list[Routine]:
-    return [_load(), _store(), _fetch(), _locate(), _gather(), _rows()]
 
 
 def _plan(r: Routine) -> Value:
@@ -61,49 +56,43 @@ def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
 
 
 # -- the two directions ---------------------------------------------------------------------------------
-def _load() -> Routine:
+@routine("tw_tensor_load", "i32", *POINTERS)
+def _load(r: Routine, data: Ptr, lane: I32, line: I32, spoil: I32) -> None:
     """Load a box or pixels; with ``spoil`` read nothing and overwrite the targets."""
-    r = Routine("tw_tensor_load", "i32", **POINTERS, data="ptr", **_ONE, spoil="i32")
     plan = _plan(r)
-    r.put(plan, PLAN.SPOIL, r["spoil"])
-    target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
-    with each_block(r, r["data"]) as at:
+    r.put(plan, PLAN.SPOIL, spoil)
+    target, barrier = (request(r, data, offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
+    with each_block(r, data) as at:
         _aim(r, plan, at(target), 1)
-        r.give_unless_zero(
-            r.call("tw_tensor_rows", "i32", *r.pointers(), plan, r["lane"], r["line"], Verb.LOAD)
-        )
-        with r.when(r.equals(r["spoil"], 0)):
+        r.give_unless_zero(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, line, Verb.LOAD))
+        with r.when(r.equals(spoil, 0)):
             complete(r, at(barrier), r.field(plan, PLAN.TOTAL, "i64"))
-    r.give(0)
-    return r
 
 
-def _store() -> Routine:
+@routine("tw_tensor_store", "i32", *POINTERS)
+def _store(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None:
     """Store or reduce a box or pixels; ``step`` of ``StoreStep`` says what happens to the rows in global memory."""
-    r = Routine("tw_tensor_store", "i32", **POINTERS, data="ptr", **_ONE, step="i32")
     plan = _plan(r)
-    r.put(plan, PLAN.STORE_STEP, r["step"])
-    verb = r.narrow(request(r, r["data"], REQUEST.VERB))
+    r.put(plan, PLAN.STORE_STEP, step)
+    verb = r.narrow(request(r, data, REQUEST.VERB))
     reduces = r.equals(verb, Verb.REDUCE)
     with r.when(reduces):
-        operation = r.narrow(request(r, r["data"], REQUEST.REDUCTION))
+        operation = r.narrow(request(r, data, REQUEST.REDUCTION))
         kind = r.call("tw_reduction", "i32", operation, r.field(plan, PLAN.ELEMENT, "i32"))
-        refuse_if(r, r.compare("icmp slt", kind, 0), 16, request(r, r["data"], REQUEST.GLOBAL))
+        refuse_if(r, r.compare("icmp slt", kind, 0), 16, request(r, data, REQUEST.GLOBAL))
         r.put(plan, PLAN.REDUCTION, kind)
     for axis in range(AXES):
         start = r.field(plan, PLAN.START + 8 * axis, "i64")
-        refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, r["data"], REQUEST.GLOBAL))
-    with r.when(r.differs(r["step"], StoreStep.RELEASE)):
-        _aim(r, plan, request(r, r["data"], REQUEST.SHARED), 0)
-    r.give(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, r["lane"], r["line"], verb))
-    return r
+        refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, data, REQUEST.GLOBAL))
+    with r.when(r.differs(step, StoreStep.RELEASE)):
+        _aim(r, plan, request(r, data, REQUEST.SHARED), 0)
+    r.give(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, line, verb))
 
 
 # -- row after row --------------------------------------------------------------------------------------
-def _rows() -> Routine:
+@routine("tw_tensor_rows", "i32", *POINTERS)
+def _rows(r: Routine, plan: Ptr, lane: I32, line: I32, verb: I32) -> None:
     """Process each row of a box, or of the pixels of images."""
-    r = Routine("tw_tensor_rows", "i32", **POINTERS, plan="ptr", **_ONE, verb="i32")
-    plan = r["plan"]
     r.put(plan, PLAN.FIRST, r.const("i64", 0))
     r.put(plan, PLAN.LIMIT, r.const("i64", 0))
     # Where the row begins along each axis; row after row these change.
@@ -128,8 +117,6 @@ def _rows() -> Routine:
         _row(r, shifted, offset.get())
         offset.add(pitch)
         _next_pixel(r, at)
-    r.give(0)
-    return r
 
 
 @contextmanager
@@ -188,9 +175,6 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
     r.give_unless_zero(answer.get())
 
 
-_ROW = {"plan": "ptr", "offset": "i64", "place": "i64", "low": "i64", "high": "i64", **_ONE}
-
-
 def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
     """Return a pointer to global memory; the plan caches the array that was found last."""
     plan = r["plan"]
@@ -207,20 +191,19 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
 
 
 # -- loads ----------------------------------------------------------------------------------------------
-def _fetch() -> Routine:
+@routine("tw_tensor_fetch", "i32", *POINTERS)
+def _fetch(r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I64, lane: I32, line: I32) -> None:
     """Copy a row from global memory to shared memory."""
-    r = Routine("tw_tensor_fetch", "i32", **POINTERS, **_ROW)
-    plan = r["plan"]
     row, unit = r.field(plan, PLAN.ROW, "i64"), r.field(plan, PLAN.UNIT, "i64")
     whole = r.both(
-        r.equals(r["low"], 0),
-        r.equals(r["high"], r.field(plan, PLAN.COUNT, "i64")),
+        r.equals(low, 0),
+        r.equals(high, r.field(plan, PLAN.COUNT, "i64")),
         r.equals(r.field(plan, PLAN.ODD, "i32"), 0),
         r.equals(r.field(plan, PLAN.SPOIL, "i32"), 0),
     )
     source = r.variable("ptr", NULL)
     with r.when(whole):
-        source.put(_reach(r, r["place"], row, 0))
+        source.put(_reach(r, place, row, 0))
     with r.otherwise():
         scratch = r.reserve(f"[{LONGEST} x i8]", 64)
         source.put(scratch)
@@ -228,13 +211,11 @@ def _fetch() -> Routine:
             r.fill(scratch, 0xFF, row)
         with r.otherwise():
             _fill(r, scratch, row)
-            with r.when(r.is_below(r["low"], r["high"])):
+            with r.when(r.is_below(low, high)):
                 _copy_in(r, scratch, unit)
             with r.when(r.differs(r.field(plan, PLAN.ROUNDS, "i32"), 0)):
                 _round(r, scratch, unit)
-    r.call("tw_tensor_place", "void", plan, r["offset"], source.get(), 0)
-    r.give(0)
-    return r
+    r.call("tw_tensor_place", "void", plan, offset, source.get(), 0)
 
 
 def _fill(r: Routine, scratch: Value, row: Value) -> None:
@@ -266,15 +247,14 @@ def _round(r: Routine, scratch: Value, unit: Value) -> None:
         r.put(place, 0, r.op("shl", narrow(r, number, FORMATS["tf32"], "rn"), 13))
 
 
-def _locate() -> Routine:
+@routine("tw_tensor_place", "void")
+def _locate(r: Routine, plan: Ptr, offset: I64, row: Ptr, back: I32) -> None:
     """Copy a row into shared memory, or with ``back`` out of it, as its swizzle orders it."""
-    r = Routine("tw_tensor_place", "void", plan="ptr", offset="i64", row="ptr", back="i32")
-    plan, offset = r["plan"], r["offset"]
     base, length = r.field(plan, PLAN.BASE, "ptr"), r.field(plan, PLAN.ROW, "i64")
     swizzle, back = r.field(plan, PLAN.SWIZZLE, "i64"), r.differs(r["back"], 0)
     with r.when(r.equals(swizzle, 0)):
         here = r.at(base, offset)
-        r.copy(r.select(back, r["row"], here), r.select(back, here, r["row"]), length)
+        r.copy(r.select(back, row, here), r.select(back, here, row), length)
         r.give()
     # A line of 128 bytes that is a row of its own: all of it is turned round alike.
     line = r.both(r.equals(length, _LINE), r.equals(r.op("and", offset, _LINE - 1), 0), r.negation(back))
@@ -282,16 +262,15 @@ def _locate() -> Routine:
         turn = _turn(r, offset, swizzle)
         here = r.at(base, offset)
         for chunk in range(_LINE // _CHUNK):
-            value = r.field(r["row"], chunk * _CHUNK, "<4 x i32>")
+            value = r.field(row, chunk * _CHUNK, "<4 x i32>")
             r.put(r.at(here, r.op("xor", turn, chunk * _CHUNK)), 0, value)
         r.give()
     with r.count(length, step=_CHUNK) as at:
         there = r.op("add", offset, at)
         here = r.at(base, r.op("xor", there, _turn(r, there, swizzle)))
-        mine = r.at(r["row"], at)
+        mine = r.at(row, at)
         value = r.load("<4 x i32>", r.select(back, here, mine).ref, 1)
         r.store(value, r.select(back, mine, here).ref, 1)
-    return r
 
 
 def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
@@ -300,26 +279,27 @@ def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
 
 
 # -- stores ---------------------------------------------------------------------------------------------
-def _gather() -> Routine:
+@routine("tw_tensor_gather", "i32", *POINTERS)
+def _gather(
+    r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I64, lane: I32, line: I32, verb: I32
+) -> None:
     """Copy a row from shared memory to global memory, or reduce it; at other steps of a store, check its target."""
-    r = Routine("tw_tensor_gather", "i32", **POINTERS, **_ROW, verb="i32")
-    plan = r["plan"]
-    with r.when(r.is_at_least(r["low"], r["high"])):
+    with r.when(r.is_at_least(low, high)):
         r.give(0)
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
     scratch = r.reserve(f"[{LONGEST} x i8]", 64)
     plain = r.equals(r.field(plan, PLAN.SWIZZLE, "i64"), 0)
-    straight = r.at(r.field(plan, PLAN.BASE, "ptr"), r["offset"])
+    straight = r.at(r.field(plan, PLAN.BASE, "ptr"), offset)
     now = r.field(plan, PLAN.STORE_STEP, "i32")
     writes, over = (r.equals(now, one) for one in (StoreStep.WRITE, StoreStep.RELEASE))
     with r.unless(r.op("or", plain, over)):
-        r.call("tw_tensor_place", "void", plan, r["offset"], scratch, 1)
+        r.call("tw_tensor_place", "void", plan, offset, scratch, 1)
     row = r.select(plain, straight, scratch)
-    reduces = r.equals(r["verb"], Verb.REDUCE)
+    reduces = r.equals(verb, Verb.REDUCE)
     with r.when(r.equals(step, 1)):
-        skip = r.op("mul", r["low"], unit)
+        skip = r.op("mul", low, unit)
         place, given = r.op("add", r["place"], skip), r.at(row, skip)
-        exact = r.op("mul", r.op("sub", r["high"], r["low"]), unit)
+        exact = r.op("mul", r.op("sub", high, low), unit)
         with r.unless(writes):
             follow(r, place, exact, reduces, given, now)
             r.give(0)
@@ -328,15 +308,13 @@ def _gather() -> Routine:
         room = r.call("tw_find", "i1", r["ctx"], place, rounded, r.at(plan, PLAN.FIRST))
         count = r.select(room, rounded, exact)
         _deliver(r, _reach(r, place, count, 1), given, count)
-    with r.otherwise(), r.count(r["high"], r["low"]) as i:
+    with r.otherwise(), r.count(high, low) as i:
         far = r.op("mul", r.op("mul", i, step), unit)
         place, given = r.op("add", r["place"], far), r.at(row, r.op("mul", i, unit))
         with r.when(writes):
             _deliver(r, _reach(r, place, unit, 1), given, unit)
         with r.otherwise():
             follow(r, place, unit, reduces, given, now)
-    r.give(0)
-    return r
 
 
 def _deliver(r: Routine, place: Value, row: Value, count: Value) -> None:

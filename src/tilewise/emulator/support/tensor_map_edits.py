@@ -5,19 +5,15 @@ from __future__ import annotations
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.bulk_requests import refuse_if
 from tilewise.emulator.support.memory_access import give_failed_if_null, resolve
 from tilewise.emulator.support.tensor_map_layout import BYTES, MAGIC, MAP
 
-__all__ = ["routines"]
+__all__: list[str] = []
 
 _HALF = BYTES // 2  # what the address of a map has to be a multiple of
 _FOREIGN = 1  # in tensor_map.WRONG
-
-
-def routines() -> list[Routine]:
-    return [_one(), _replace(), _copy()]
 
 
 def _whole(r: Routine, address: Value, space: Value | int, write: int) -> Value:
@@ -29,46 +25,41 @@ def _whole(r: Routine, address: Value, space: Value | int, write: int) -> Value:
     return found[0]
 
 
-def _one() -> Routine:
-    """Set the field of ``bytes`` bytes at offset ``field`` of the map at an address."""
-    names = {"address": "i64", "space": "i32", "field": "i64", "bytes": "i64", "value": "i64"}
-    r = Routine("tw_map_set", "i32", **POINTERS, **names, lane="i32", line="i32")
-    place = _whole(r, r["address"], r["space"], 1)
+@routine("tw_map_set", "i32", *POINTERS)
+def _one(
+    r: Routine, address: I64, space: I32, field: I64, length: I64, value: I64, lane: I32, line: I32
+) -> None:
+    """Set the field of ``length`` bytes at offset ``field`` of the map at an address."""
+    place = _whole(r, address, space, 1)
     some = r.variable("i64", 0)
     for offset in range(0, BYTES, 8):
         some.put(r.op("or", some.get(), r.field(place, offset, "i64")))
     ours = r.equals(r.field(place, MAP.MAGIC, "i64"), MAGIC)
     fresh = r.equals(some.get(), 0)
-    refuse_if(r, r.negation(r.op("or", ours, fresh)), _FOREIGN, r["address"])
+    refuse_if(r, r.negation(r.op("or", ours, fresh)), _FOREIGN, address)
     r.put(place, MAP.MAGIC, r.const("i64", MAGIC))
-    there = r.at(place, r["field"])
+    there = r.at(place, field)
     for size in (1, 2, 8):
-        with r.when(r.equals(r["bytes"], size)):
+        with r.when(r.equals(length, size)):
             # What does not fit becomes the largest number, which no map may have there.
             most = r.const("i64", (1 << 8 * size) - 1)
-            r.put(there, 0, r.resize(r.intrinsic("llvm.umin", r["value"], most), f"i{8 * size}", False))
-    r.give(0)
-    return r
+            r.put(there, 0, r.resize(r.intrinsic("llvm.umin", value, most), f"i{8 * size}", False))
 
 
-def _replace() -> Routine:
+@routine("tw_map_replace", "i32", *POINTERS)
+def _replace(
+    r: Routine, addresses: Ptr, values: Ptr, space: I32, field: I64, length: I64, mask: I32, line: I32
+) -> None:
     """Set a field of the map at each lane's address."""
-    names = {"addresses": "ptr", "values": "ptr", "space": "i32", "field": "i64", "bytes": "i64"}
-    r = Routine("tw_map_replace", "i32", **POINTERS, **names, mask="i32", line="i32")
-    with r.each_lane(r["mask"]) as lane:
+    with r.each_lane(mask) as lane:
         address, value = (r.element(r[name], lane, "i64") for name in ("addresses", "values"))
-        given = (address, r["space"], r["field"], r["bytes"], value, lane, r["line"])
+        given = (address, space, field, length, value, lane, line)
         r.give_unless_zero(r.call("tw_map_set", "i32", *r.pointers(), *given))
-    r.give(0)
-    return r
 
 
-def _copy() -> Routine:
+@routine("tw_map_copy", "i32", *POINTERS)
+def _copy(r: Routine, target: I64, source: I64, lane: I32, line: I32) -> None:
     """Copy a map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
-    numbers = {"target": "i64", "source": "i64", "lane": "i32", "line": "i32"}
-    r = Routine("tw_map_copy", "i32", **POINTERS, **numbers)
-    given = _whole(r, r["source"], Space.OWN, 0)
-    place = _whole(r, r["target"], Space.GLOBAL, 1)
+    given = _whole(r, source, Space.OWN, 0)
+    place = _whole(r, target, Space.GLOBAL, 1)
     r.copy(place, given, BYTES)
-    r.give(0)
-    return r

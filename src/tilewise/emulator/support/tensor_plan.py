@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.bulk_requests import REQUEST, refuse_if, request
 from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
 
-__all__ = ["LONGEST", "PLAN", "routines"]
+__all__ = ["LONGEST", "PLAN"]
 
 LONGEST = 256 * 32  # bytes of a row
 _TF32 = 11  # and one more: the element types that are rounded when they are loaded
@@ -33,18 +33,12 @@ class PLAN:
     BYTES = 512
 
 
-def routines() -> list[Routine]:
-    return [_plan()]
-
-
-def _plan() -> Routine:
-    r = Routine("tw_tensor_plan", "i32", **POINTERS, data="ptr", plan="ptr", lane="i32", line="i32")
-    plan, tensor = r["plan"], r.at(r["data"], REQUEST.MAP)
+@routine("tw_tensor_plan", "i32", *POINTERS)
+def _plan(r: Routine, data: Ptr, plan: Ptr, lane: I32, line: I32) -> None:
+    tensor = r.at(data, REQUEST.MAP)
     r.fill(plan, 0, PLAN.BYTES)
-    named = request(r, r["data"], REQUEST.GLOBAL)
+    named = request(r, data, REQUEST.GLOBAL)
     _Plan(r, plan, tensor, named).make()
-    r.give(0)
-    return r
 
 
 class _Plan:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from tilewise.emulator.layout import WARP
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I32, Routine, routine
 
-__all__ = ["routines"]
-
-
-def routines() -> list[Routine]:
-    return [_arrive()]
+__all__: list[str] = []
 
 
-def _arrive() -> Routine:
+@routine("tw_meet", "void", "warp")
+def _arrive(r: Routine, lanes: I32, line: I32) -> None:
     """Come to a ``bar.warp.sync`` with some lanes; those go on for which every lane that they name is there.
 
     It is also called without lanes, after some have left the kernel: nobody waits for those.
     """
-    r = Routine("tw_meet", "void", warp="ptr", lanes="i32", line="i32")
-    warp, lanes, live = r["warp"], r["lanes"], r.field(r["warp"], WARP.LIVE, "i32")
+    warp, live = r["warp"], r.field(r["warp"], WARP.LIVE, "i32")
     everyone = r.op("or", r.field(warp, WARP.MEETING, "i32"), lanes)
     here = r.op("and", everyone, live)
     with r.when(r.differs(lanes, 0)):
-        r.put(warp, WARP.LINE, r["line"])
+        r.put(warp, WARP.LINE, line)
     missed, stay = r.without(live, here), r.variable("i32", 0)
     with r.count(32) as lane:
         named = r.element(r.at(warp, WARP.NAMED), lane, "i32")
@@ -33,4 +29,3 @@ def _arrive() -> Routine:
     r.put(warp, WARP.MEETING, left)
     blocked = r.without(r.field(warp, WARP.BLOCKED, "i32"), r.without(everyone, left))
     r.put(warp, WARP.BLOCKED, r.op("or", blocked, left))
-    return r
