@@ -96,7 +96,7 @@ class CLOCKS:
     PRIVATE, PRIVATE_LANE = 128, 136
     FENCES = 144  # pointer: of each barrier, for two phases and both scopes, what fences before it covered
     PUBLISHED = 152  # pointer: by warp, when it last made mbarriers visible to others
-    REGISTERS = 160  # pointer: by warp, see ``wgmma_registers.py``
+    REGISTERS = 160  # pointer: by warp, see ``wgmma_operands.py``
     PRODUCTS_DONE = 168  # pointer: by the first warp of four, when one of them last waited for their products
     SHUFFLED = 176  # pointer: by warp, see ``shuffles.py``
     SIZE = 184

@@ -9,17 +9,19 @@ from tilewise.emulator.checking.flight_records import (
     SHARED,
     Mark,
     address_slot,
+    complete_copy,
     each_record,
     first_of_warpgroup,
     groups_of,
     mark,
+    new_record,
     phase_of,
     trim_records,
     with_rank,
 )
+from tilewise.emulator.checking.race_check import check_access
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
-    call_for_warp,
     clocks_of,
     index_of,
     now_of,
@@ -27,16 +29,14 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, Routine, routine
 
-__all__: list[str] = []
+__all__ = ["complete_phase"]
 
 
 @routine("tw_check_copy", "void", *WARP_PARAMETERS)
 def _copy(r: Routine, addresses: Ptr, mask: I32, size: I32, line: I32) -> None:
     """Record copies to shared memory that some lanes issue, each of ``size`` bytes."""
-    given = (addresses, mask, size, SHARED, Action.STORE, 0, line, NULL, 4)
-    call_for_warp(r, "tw_check", *given)
-    numbers = (mask, size, COPIED, CopySide.TO_SHARED, line)
-    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
+    check_access(r, addresses, mask, size, SHARED, Action.STORE, 0, NULL, 4)
+    copy = new_record(r, mask, size, COPIED, CopySide.TO_SHARED)
     r.give_if(r.is_null(copy))
     with r.each_lane(mask) as lane:
         address = r.element(addresses, lane, "i64")
@@ -74,7 +74,7 @@ def _wait_groups(r: Routine, mask: I32, keep: I32, kind: I32, reads: I32) -> Non
             own = r.element(r.at(copy, COPY.GROUPS), lane, "i32")
             since = r.op("sub", r.element(groups_of(r, kind), lane, "i32"), own)
             with r.when(r.compare("icmp sgt", since, keep)):
-                call_for_warp(r, "tw_check_land", copy, lane, now_of(r))
+                complete_copy(r, copy, lane, now_of(r))
                 some.put(1)
     trim_records(r)
     with r.when(r.both(products, some.get())):
@@ -102,7 +102,7 @@ def _attach_to_mbarrier(r: Routine, addresses: Ptr, mask: I32) -> None:
 
 
 @routine("tw_check_seen", "void", *WARP_PARAMETERS)
-def _complete_phase(r: Routine, key: I64) -> None:
+def complete_phase(r: Routine, key: I64) -> None:
     """Complete the copies attached to a phase of an mbarrier that was seen to be over."""
     phase = phase_of(r, key)
     with each_record(r) as copy:
@@ -111,5 +111,5 @@ def _complete_phase(r: Routine, key: I64) -> None:
         with r.when(r.both(attached, over)):
             time = r.field(copy, COPY.TIME, "i32")
             with r.each_lane(r.field(copy, COPY.LANES, "i32")) as lane:
-                call_for_warp(r, "tw_check_land", copy, lane, time)
+                complete_copy(r, copy, lane, time)
     trim_records(r)

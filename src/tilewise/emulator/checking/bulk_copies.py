@@ -24,12 +24,15 @@ from tilewise.emulator.checking.flight_records import (
     Mark,
     address_slot,
     mark,
+    new_record,
     phase_of,
+    walk_destination,
     with_rank,
 )
+from tilewise.emulator.checking.shadow_lookup import look_up_shadow
+from tilewise.emulator.checking.sync_vars import sync_by_one
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
-    call_for_warp,
     clocks_of,
     index_of,
     lone_lane,
@@ -38,10 +41,10 @@ from tilewise.emulator.checking.vector_clocks import (
 )
 from tilewise.emulator.layout import LAUNCH, Flight
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
 from tilewise.emulator.support.bulk_requests import REQUEST, Verb, each_block
 from tilewise.emulator.support.checked import accessor, check_touch, record_finding
-from tilewise.emulator.support.tensor_plan import PLAN
+from tilewise.emulator.support.tensor_plan import PLAN, make_plan
 
 __all__: list[str] = []
 
@@ -53,49 +56,37 @@ def _issue(r: Routine, kind: I32, data: Ptr, lane: I32, line: I32) -> None:
     count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
     with r.when(r.equals(kind, Flight.TENSOR)):
         plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
-        r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), data, plan, lane, line))
+        r.give_unless_zero(make_plan(r, data, plan, lane))
         count.put(r.field(plan, PLAN.EXTENT, "i64"))
     # NOTE: a size may be anything. What is larger than shared memory is a fault, once the copy itself is issued.
     count.put(r.intrinsic("llvm.umin", count.get(), r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")))
     near = with_rank(r, r.field(data, REQUEST.SHARED, "i64"))
     far = with_rank(r, r.op("and", r.field(data, REQUEST.GLOBAL, "i64"), 0xFFFF_FFFF))
     barrier = r.field(data, REQUEST.MBARRIER, "i64")
-    own = (lane, line)
     with r.when(r.equals(verb, Verb.LOAD)):
         with each_block(r, data) as at:
             target, reported = with_rank(r, at(near)), with_rank(r, at(with_rank(r, barrier)))
-            call_for_warp(r, "tw_check_arrives", target, count.get(), reported, Action.STORE, 1, *own)
+            _write_shared(r, target, count.get(), reported, Action.STORE, 1, lane)
         r.give(0)
     with r.when(r.is_below(verb, Verb.SEND)):
-        call_for_warp(r, "tw_check_leaves", near, count.get(), r.const("i64", 0), *own)
+        _read_shared(r, near, count.get(), 0, lane)
         r.give(_claim_destination(r))
     with r.when(r.is_below(verb, Verb.WRITE)):
-        call_for_warp(r, "tw_check_leaves", near, count.get(), with_rank(r, barrier), *own)
+        _read_shared(r, near, count.get(), with_rank(r, barrier), lane)
     changes = r.op("or", r.equals(verb, Verb.SEND_REDUCE), r.equals(verb, Verb.CHANGE))
     action = r.select(changes, Action.ATOMIC, Action.STORE)
     bulk = r.cast("zext", r.is_below(verb, Verb.WRITE), "i32")
-    call_for_warp(r, "tw_check_arrives", far, count.get(), with_rank(r, barrier), action, bulk, *own)
+    _write_shared(r, far, count.get(), with_rank(r, barrier), action, bulk, lane)
 
 
 def _claim_destination(r: Routine) -> Value:
     """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
     tensor = r.cast("zext", r.equals(r["kind"], Flight.TENSOR), "i32")
-    numbers = (r.op("shl", 1, r["lane"]), 0, BULKS, CopySide.TO_GLOBAL, r["line"])
-    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
+    copy = new_record(r, r.op("shl", 1, r["lane"]), 0, BULKS, CopySide.TO_GLOBAL)
     r.give_if(r.is_null(copy), 0)
     r.put(copy, COPY.TENSOR, tensor)
     r.copy(r.at(copy, COPY.PLACES), r["data"], COPY.REQUEST_BYTES)
-    given = (tensor, r["data"], r["lane"], r["line"], StoreStep.CLAIM)
-    return r.call("tw_check_store", "i32", *r.pointers(), *given)
-
-
-@routine("tw_check_store", "i32", *POINTERS)
-def _walk_destination(r: Routine, tensor: I32, data: Ptr, lane: I32, line: I32, step: I32) -> None:
-    """Walk the destination of a store to global memory, which is issued or complete: ``step``."""
-    given = (*r.pointers(), data, lane, line, step)
-    with r.when(r.differs(tensor, 0)):
-        r.give(r.call("tw_tensor_store", "i32", *given))
-    r.give(r.call("tw_bulk_store", "i32", *given))
+    return walk_destination(r, tensor, r["data"], r["lane"], StoreStep.CLAIM)
 
 
 @routine("tw_check_destination", "void", *WARP_PARAMETERS)
@@ -116,17 +107,16 @@ def _check_destination(
 
 def _new_record(r: Routine, way: CopySide) -> Value:
     bit = r.op("shl", 1, r["lane"])
-    numbers = (bit, r.narrow(r["length"]), BULKS, way, r["line"])
-    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
+    copy = new_record(r, bit, r.narrow(r["length"]), BULKS, way)
     r.give_if(r.is_null(copy))
     r.put(address_slot(r, copy, r["lane"]), 0, r.narrow(r["address"]))
     with r.when(r.differs(r["barrier"], 0)):
         bulk = 1 if way == CopySide.FROM_SHARED else r["bulk"]
-        call_for_warp(r, "tw_check_tells", r["barrier"], bulk, r["lane"], r["line"])
+        _check_mbarrier(r, r["barrier"], bulk, r["lane"])
         key = r.op("add", r["barrier"], 1)
         r.put(copy, COPY.KEY, key)
         r.put(copy, COPY.PHASE, phase_of(r, key))
-        call_for_warp(r, "tw_check_one", 1, r["barrier"], RELEASE, 1, lone_lane(r, bit))
+        sync_by_one(r, 1, r["barrier"], RELEASE, 1, lone_lane(r, bit))
     return copy
 
 
@@ -155,7 +145,7 @@ def _check_mbarrier(r: Routine, address: I64, bulk: I32, lane: I32, line: I32) -
     """Report a copy whose mbarrier is not initialised before it; for a ``bulk`` copy, with a proxy fence between."""
     check_touch(r, lane, address, 8, SHARED, Action.ATOMIC, STRONG)
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
-    known = r.call("tw_check_where", "i1", r["ctx"], r["block"], SHARED, address, place)
+    known = look_up_shadow(r, SHARED, address, place)
     r.give_if(r.negation(r.both(known, r.differs(bulk, 0))))
     row = r.op("and", r.op("sub", address, r.field(place, SHADOW.FIRST, "i64")), -4)
     first, stride = r.at(r.field(place, SHADOW.CELLS, "ptr"), row), r.field(place, SHADOW.STRIDE, "i64")

@@ -22,23 +22,26 @@ from tilewise.emulator.check_layout import (
     LEAVING,
     MANY_LEAVING,
     MOST_ARRIVING,
+    PROXY,
     SHADOW,
     WHOLE,
+    Action,
     CopySide,
     StoreStep,
 )
-from tilewise.emulator.checking.shadow_lookup import find_shadow
+from tilewise.emulator.checking.shadow_lookup import find_shadow, look_up_shadow
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
-    call_for_warp,
     clocks_of,
     index_of,
     now_of,
 )
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, Routine, routine
-from tilewise.emulator.support.checked import accessor, serial_of
+from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
+from tilewise.emulator.support.bulk_requests import store_bulk
+from tilewise.emulator.support.checked import accessor, check_touch, serial_of
+from tilewise.emulator.support.tensor import store_tensor
 
 __all__ = [
     "BULKS",
@@ -48,17 +51,22 @@ __all__ = [
     "SHARED",
     "Mark",
     "address_slot",
+    "complete_copy",
     "each_record",
     "first_of_warpgroup",
     "groups_of",
     "mark",
+    "new_record",
     "phase_of",
     "trim_records",
+    "walk_destination",
+    "walk_matrix",
     "with_rank",
 ]
 
 COPIED, BULKS, PRODUCTS = 0, 1, 2  # kinds of groups: of cp.async, of bulk copies, of wgmma
 SHARED, GLOBAL = int(Space.SHARED), int(Space.GLOBAL)
+_BRICK_ROWS = 8  # of a matrix of wgmma, each of 16 bytes
 _PHASE_BIT = 61  # of an mbarrier
 
 
@@ -79,7 +87,7 @@ def mark(
     who: Value | int = 0,
 ) -> None:
     """Change the in-flight marks of a stretch of memory."""
-    r.call("tw_check_mark", "void", r["ctx"], r["block"], space, address, count, what, time, who)
+    _mark_stretch(r, space, address, count, what, time, who)
 
 
 @routine("tw_check_mark", "void", "ctx", "block")
@@ -133,7 +141,7 @@ def groups_of(r: Routine, kind: Value | int) -> Value:
 
 
 @routine("tw_check_record", "ptr", *WARP_PARAMETERS)
-def _new_record(r: Routine, mask: I32, length: I32, kind: I32, way: I32, line: I32) -> None:
+def new_record(r: Routine, mask: I32, length: I32, kind: I32, way: I32, line: I32) -> None:
     """A new record, for some lanes of a warp; null if there are too many."""
     clocks = clocks_of(r)
     count, start = (r.field(clocks, CLOCKS.COUNT, "i64"), r.field(clocks, CLOCKS.COPIES, "ptr"))
@@ -195,7 +203,7 @@ def phase_of(r: Routine, key: Value) -> Value:
     """The parity of the phase that an mbarrier is in; its key is its address with a rank, and 1 more."""
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     address, found = r.op("sub", key, 1), r.variable("i32", 0)
-    with r.when(r.call("tw_check_where", "i1", r["ctx"], r["block"], SHARED, address, place)):
+    with r.when(look_up_shadow(r, SHARED, address, place)):
         offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
         word = r.field(r.at(r.field(place, SHADOW.MEMORY, "ptr"), offset), 0, "i64")
         found.put(r.narrow(r.op("and", r.op("lshr", word, _PHASE_BIT), 1)))
@@ -210,7 +218,7 @@ def with_rank(r: Routine, address: Value) -> Value:
 
 
 @routine("tw_check_land", "void", *WARP_PARAMETERS)
-def _complete(r: Routine, copy: Ptr, lane: I32, time: I32) -> None:
+def complete_copy(r: Routine, copy: Ptr, lane: I32, time: I32) -> None:
     """Complete one lane's copy as of a time: clear the marks of its memory."""
     bit = r.op("shl", 1, lane)
     r.put(copy, COPY.LANES, r.without(r.field(copy, COPY.LANES, "i32"), bit))
@@ -219,15 +227,62 @@ def _complete(r: Routine, copy: Ptr, lane: I32, time: I32) -> None:
         beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.narrow(index_of(r)))
         who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), LANE_BITS), WHOLE)
         bits = r.op("or", r.op("shl", r.wide(high), 32), r.wide(low))
-        call_for_warp(r, "tw_check_matrix", bits, *numbers, Mark.FREE, time, who)
+        walk_matrix(r, bits, *numbers, Mark.FREE, time, who)
         r.give()
     way = r.field(copy, COPY.SIDE, "i32")
     with r.when(r.equals(way, CopySide.TO_GLOBAL)):
-        stored = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES), lane)
-        given = (*stored, r.field(copy, COPY.LINE, "i32"), StoreStep.RELEASE)
-        r.call("tw_check_store", "i32", r["ctx"], NULL, r["block"], r["warp"], *given)
+        stored = (r.field(copy, COPY.TENSOR, "i32"), r.at(copy, COPY.PLACES))
+        line = r.field(copy, COPY.LINE, "i32")
+        walk_destination(r, *stored, lane, StoreStep.RELEASE, worker=NULL, line=line)
         r.give()
     address = r.wide(r.field(address_slot(r, copy, lane), 0, "i32"))
     leaves = r.equals(way, CopySide.FROM_SHARED)
     what, count = r.select(leaves, Mark.FREE, Mark.LAND), r.wide(r.field(copy, COPY.BYTES, "i32"))
     mark(r, SHARED, address, count, what, time, accessor(r, lane))
+
+
+# -- what was in flight -------------------------------------------------------------------------------
+@routine("tw_check_matrix", "void", *WARP_PARAMETERS)
+def walk_matrix(
+    r: Routine, bits: I64, first: I32, rows: I32, bricks: I32, across: I32, what: I32, time: I32, who: I32
+) -> None:
+    """Mark each row of 16 bytes of the matrix that a descriptor describes (``wgmma_descriptor.py``) as read or free."""
+
+    def part(low: int, mask: int) -> Value:
+        return r.op("and", r.op("lshr", bits, low), mask)
+
+    start, leading, stride = (r.op("shl", part(low, 0x3FFF), 4) for low in (0, 16, 32))
+    mode, base = part(62, 3), part(49, 7)
+    plain = r.equals(mode, 0)
+    span = r.select(plain, 16, r.op("lshr", 256, mode))
+    chunks = r.op("sub", r.op("lshr", span, 4), 1)
+    wide = r.select(plain, 0, r.op("sub", 4, mode))
+    turned = r.differs(across, 0)
+    far = r.select(turned, r.select(plain, leading, stride), stride)
+    near = r.select(turned, r.select(plain, stride, leading), leading)
+    end = r.wide(r.op("add", first, rows))
+    with r.count(end, r.wide(first)) as j, r.count(r.wide(bricks)) as c:
+        inner, outer = r.select(turned, j, c), r.select(turned, c, j)
+        at = r.op("add", start, r.op("shl", r.op("and", inner, chunks), 4))
+        at = r.op("add", at, r.op("mul", r.op("lshr", inner, wide), near))
+        at = r.op("add", at, r.op("mul", outer, far))
+        with r.count(_BRICK_ROWS) as row:
+            place = r.op("add", at, r.op("mul", row, span))
+            turn = r.op("and", r.op("sub", r.op("lshr", place, 7), base), chunks)
+            place = with_rank(r, r.op("xor", place, r.op("shl", turn, 4)))
+            _mark_row(r, place)
+
+
+def _mark_row(r: Routine, place: Value) -> None:
+    with r.when(r.equals(r["what"], Mark.LEAVE)):
+        # NOTE: while it is issued, ``time`` is the line of the PTX.
+        check_touch(r, WHOLE, place, 16, SHARED, Action.LOAD, PROXY, r["time"])
+    mark(r, SHARED, place, r.const("i64", 16), r["what"], r["time"], r["who"])
+
+
+@routine("tw_check_store", "i32", *POINTERS)
+def walk_destination(r: Routine, tensor: I32, data: Ptr, lane: I32, line: I32, step: I32) -> None:
+    """Walk the destination of a store to global memory, which is issued or complete: ``step``."""
+    with r.when(r.differs(tensor, 0)):
+        r.give(store_tensor(r, data, lane, step))
+    r.give(store_bulk(r, data, lane, step))

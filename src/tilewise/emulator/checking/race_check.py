@@ -26,14 +26,14 @@ from tilewise.emulator.check_layout import (
     Action,
     FindingKind,
 )
-from tilewise.emulator.checking.shadow_lookup import find_shadow
+from tilewise.emulator.checking.shadow_lookup import find_shadow, look_up_shadow
 from tilewise.emulator.checking.shadow_word import ShadowWord, check_and_record, store_access
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
-    call_for_warp,
     clocks_of,
     index_of,
     merge_private_clock,
+    ordered_before,
     warps_of_cluster,
 )
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
@@ -41,13 +41,13 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, Loop, MutableValue, Ptr, Routine, routine
 from tilewise.emulator.support.checked import accessor, record_finding
 
-__all__: list[str] = []
+__all__ = ["check_access"]
 
 _LANE_MASK = (1 << LANE_BITS) - 1
 
 
 @routine("tw_check", "void", *WARP_PARAMETERS)
-def _check_access(
+def check_access(
     r: Routine,
     addresses: Ptr,
     mask: I32,
@@ -107,8 +107,7 @@ def _ignores_unset(r: Routine) -> Value:
     """Whether this access may read uninitialised bytes: a bitwise operation, or a copy of a structure's padding."""
     found = r.variable("i1", r.differs(r.op("and", r["flags"], BITWISE), 0))
     with r.when(r.differs(r.op("and", r["flags"], PASSED_ON), 0)):
-        given = (r["ctx"], r["block"], r["addresses"], r["mask"], r["size"], r["space"])
-        found.put(r.call("tw_check_padded", "i1", *given))
+        found.put(_unset_is_padding(r, r["addresses"], r["mask"], r["size"], r["space"]))
     return found.get()
 
 
@@ -123,7 +122,7 @@ def _unset_is_padding(r: Routine, addresses: Ptr, mask: I32, size: I32, space: I
         unset = r.variable("i64", 0)
         with r.count(count) as i:
             here = r.op("add", address, i)
-            known = r.call("tw_check_where", "i1", r["ctx"], r["block"], space, here, place)
+            known = look_up_shadow(r, space, here, place)
             r.give_if(r.negation(known), 0)
             offset = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
             stride = r.op("mul", r.field(place, SHADOW.STRIDE, "i64"), CELLS.STATE)
@@ -181,7 +180,7 @@ def _leave(r: Routine, lanes: I32) -> None:
     some = r.both(r.differs(time, 0), r.differs(lanes, 0))
     r.give_if(r.negation(r.both(some, last)))
     merge_private_clock(r)
-    known = call_for_warp(r, "tw_check_known", user, time, accessor(r, 0), result="i1")
+    known = ordered_before(r, user, time, accessor(r, 0))
     with r.when(known):  # as long as this warp was there, so was the memory
         r.put(r["block"], BLOCK.USED, 0)
         r.give()

@@ -17,6 +17,7 @@ from tilewise.emulator.check_layout import (
     SHADOW,
     UNSET,
 )
+from tilewise.emulator.checking.shadow_lookup import look_up_shadow
 from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, check_state, now_of, slot_of_warp
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
@@ -47,7 +48,7 @@ class _FastAccess:
         limit = r.variable("i64", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
         past = r.variable("i32", r.field(slot_of_warp(r, CLOCKS.LEAST), 0, "i32"))
         with r.unless(shared):
-            found = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], r["address"], place)
+            found = look_up_shadow(r, r["space"], r["address"], place)
             local = r.is_null(r.field(place, SHADOW.OWNER, "ptr"))
             r.give_if(r.negation(r.both(found, local)), 0)
             self.cells.put(r.field(place, SHADOW.CELLS, "ptr"))

@@ -9,7 +9,7 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import find_block
 
-__all__ = ["find_shadow", "shadow_lookup"]
+__all__ = ["find_shadow", "look_up_shadow"]
 
 
 def find_shadow(r: Routine, place: Value, here: Value, space: Value) -> Value:
@@ -17,12 +17,12 @@ def find_shadow(r: Routine, place: Value, here: Value, space: Value) -> Value:
     away = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
     known = r.variable("i1", r.is_below(away, r.field(place, SHADOW.BYTES, "i64")))
     with r.unless(known.get()):
-        known.put(r.call("tw_check_where", "i1", r["ctx"], r["block"], space, here, place))
+        known.put(look_up_shadow(r, space, here, place))
     return known.get()
 
 
 @routine("tw_check_where", "i1", "ctx", "block")
-def shadow_lookup(r: Routine, space: I32, address: I64, place: Ptr) -> None:
+def look_up_shadow(r: Routine, space: I32, address: I64, place: Ptr) -> None:
     """The routine ``tw_check_where``: fills in ``place`` for an address; false if it has no shadow memory."""
     r.put(place, SHADOW.OWNER, NULL)
     start = r.variable("i64", -1)  # of the window of shared memory

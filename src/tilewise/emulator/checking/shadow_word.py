@@ -31,7 +31,6 @@ from tilewise.emulator.check_layout import (
     FindingKind,
 )
 from tilewise.emulator.checking.vector_clocks import (
-    call_for_warp,
     check_state,
     clock_base,
     clocks_of,
@@ -39,6 +38,7 @@ from tilewise.emulator.checking.vector_clocks import (
     has_private_clock,
     index_of,
     now_of,
+    ordered_before,
     own_clock,
 )
 from tilewise.emulator.layout import LAUNCH
@@ -129,7 +129,7 @@ class ShadowWord:
             again = r.both(r.equals(who.get(), other), r.is_at_least(till.get(), time))
             late.put(r.negation(again))
         with r.when(r.both(late.get(), r.op("or", further, self.private))):
-            known = call_for_warp(r, "tw_check_known", other, time, self.who, result="i1")
+            known = ordered_before(r, other, time, self.who)
             with r.when(known):
                 late.put(0)
                 who.put(other)

@@ -12,10 +12,10 @@ from tilewise.emulator.check_layout import (
     RELEASE,
     SYNC_VAR_KEY,
 )
+from tilewise.emulator.checking.async_copies import complete_phase
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
     acquire,
-    call_for_warp,
     check_state,
     clock_bytes,
     clocks_of,
@@ -31,7 +31,7 @@ from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW, 
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
 
-__all__: list[str] = []
+__all__ = ["sync_by_one"]
 
 _HASH_FACTOR = 0x9E3779B97F4A7C15
 
@@ -108,19 +108,19 @@ def _sync(r: Routine, addresses: Ptr, mask: I32, space: I32, how: I32) -> None:
         with r.when(r.differs(before.get(), address.get())):
             before.put(address.get())
             with r.when(r.both(inside, _has_flag(r, PHASE_OVER))):
-                call_for_warp(r, "tw_check_seen", r.op("add", address.get(), 1))
+                complete_phase(r, r.op("add", address.get(), 1))
             with r.unless(inside):
                 serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
                 near = r.op("xor", address.get(), r.op("shl", r.op("add", serial, 1), 40))
-                call_for_warp(r, "tw_check_one", shared.get(), near, how, 0, alone)
+                sync_by_one(r, shared.get(), near, how, 0, alone)
             with r.unless(r.both(r.negation(inside), _has_flag(r, BLOCK_SCOPE))):
-                call_for_warp(r, "tw_check_one", shared.get(), address.get(), how, 1, alone)
+                sync_by_one(r, shared.get(), address.get(), how, 1, alone)
 
 
 @routine("tw_check_one", "void", *WARP_PARAMETERS)
-def _sync_one(r: Routine, shared: I32, key: I64, how: I32, wide: I32, lane: I32) -> None:
+def sync_by_one(r: Routine, shared: I32, key: I64, how: I32, wide: I32, lane: I32) -> None:
     """A warp, or one lane of it, synchronises by one sync variable, of its cluster (``shared``) or of the launch."""
-    spot = r.call("tw_check_spot", "ptr", r["ctx"], r["block"], shared, key)
+    spot = _find_sync_var(r, shared, key)
     far = r.differs(r.op("and", wide, r.op("xor", shared, 1)), 0)
     with r.when(_has_flag(r, RELAXED)):
         both = (CLOCKS.RELEASED, CLOCKS.PENDING)

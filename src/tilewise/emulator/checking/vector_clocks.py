@@ -23,7 +23,6 @@ __all__ = [
     "ALL",
     "WARP_PARAMETERS",
     "acquire",
-    "call_for_warp",
     "check_state",
     "clock_base",
     "clock_bytes",
@@ -37,6 +36,7 @@ __all__ = [
     "mark_synced",
     "merge_private_clock",
     "now_of",
+    "ordered_before",
     "own_clock",
     "own_entry",
     "raise_to",
@@ -44,12 +44,14 @@ __all__ = [
     "scope_clock",
     "slot_of_warp",
     "tick",
+    "update_least",
     "warps_of_cluster",
     "widen",
 ]
 
 WARP_PARAMETERS = ("ctx", "block", "warp")  # of a routine that a warp calls
-ALL = -1  # in place of a lane that synchronises: several lanes do
+ALL = Value("i32", "-1")  # in place of a lane that synchronises: several lanes do
+_TRUE = Value("i32", "1")
 _LANE_MASK = (1 << LANE_BITS) - 1
 _BY, _TILL = 0, 4  # in a clock's tail: one lane, and up to when; 0 if there is none
 _FENCED_LANES = 8  # in the tail of a fence's clock: up to when it covers any one lane of this warp; 0 if none
@@ -72,11 +74,6 @@ def index_of(r: Routine) -> Value:
     warps = r.field(r["ctx"], LAUNCH.WARPS, "i64")
     rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
     return r.op("add", r.op("mul", rank, warps), r.wide(r.field(r["warp"], WARP.INDEX, "i32")))
-
-
-def call_for_warp(r: Routine, name: str, *given: Value | int, result: str = "void") -> Value:
-    """Emit a call of a routine that takes ``WARP_PARAMETERS`` first."""
-    return r.call(name, result, r["ctx"], r["block"], r["warp"], *given)
 
 
 def warps_of_cluster(r: Routine) -> Value:
@@ -157,34 +154,6 @@ def has_private_clock(r: Routine) -> Value:
     return r.differs(r.field(_private_lane(r), 0, "i32"), 0)
 
 
-# -- what other routines call --------------------------------------------------------------------------
-def join(r: Routine, target: Value, source: Value, lane: Value | int = ALL) -> None:
-    """Join ``source`` into ``target``, on behalf of a lane."""
-    call_for_warp(r, "tw_check_join", target, source, lane)
-
-
-def widen(r: Routine, clock: Value) -> None:
-    """Extend what a clock's tail covers to the lane's whole warp."""
-    call_for_warp(r, "tw_check_widen", clock)
-
-
-def merge_private_clock(r: Routine) -> None:
-    """Join what one lane alone has acquired into its warp's clock."""
-    call_for_warp(r, "tw_check_settle")
-
-
-def release(
-    r: Routine, clock: Value, goes_on: Value | int = 1, lane: Value | int = ALL, after: int = -1
-) -> None:
-    """See ``tw_check_release``."""
-    call_for_warp(r, "tw_check_release", clock, goes_on, lane, after)
-
-
-def acquire(r: Routine, clock: Value, lane: Value | int = ALL) -> None:
-    """Join a clock into that of this warp, or into the private clock of one lane of it."""
-    call_for_warp(r, "tw_check_acquire", clock, lane)
-
-
 def mark_synced(r: Routine, time: Value) -> None:
     """Record that the lanes of this warp have synchronised with one another at a time."""
     for place in (slot_of_warp(r, CLOCKS.SYNCED), r.item(own_clock(r), own_entry(r), 4)):
@@ -198,7 +167,7 @@ def raise_to(r: Routine, place: Value, time: Value) -> None:
 
 # -- the routines ------------------------------------------------------------------------------------
 @routine("tw_check_least", "void", *WARP_PARAMETERS)
-def _least_entry(r: Routine) -> None:
+def update_least(r: Routine) -> None:
     """Recompute LEAST of a warp whose clock has changed: the least of the entries of its block."""
     clock = own_clock(r)
     start = r.op("sub", r.wide(r.field(r["block"], BLOCK.SERIAL, "i32")), clock_base(r))
@@ -215,22 +184,19 @@ def _entry_of(r: Routine, who: Value) -> tuple[Value, Value]:
 
 
 @routine("tw_check_join", "void", *WARP_PARAMETERS)
-def _join(r: Routine, target: Ptr, source: Ptr, lane: I32) -> None:
+def join(r: Routine, target: Ptr, source: Ptr, lane: I32 = ALL) -> None:
+    """Join ``source`` into ``target``, on behalf of a lane."""
     with r.count(clock_width(r)) as i:
         raise_to(r, r.item(target, i, 4), r.element(source, i, "i32"))
     tail = _tail(r, source)
     time, every = r.field(tail, _TILL, "i32"), r.field(tail, _FENCED_LANES, "i32")
     with r.when(r.differs(time, 0)):
-        _call_cover(r, target, r.field(tail, _BY, "i32"), time)
+        _cover(r, target, r.field(tail, _BY, "i32"), time)
     with r.when(r.differs(every, 0)):
         with r.when(r.compare("icmp slt", lane, 0)):
             raise_to(r, r.item(target, own_entry(r), 4), every)
         with r.otherwise():
-            _call_cover(r, target, accessor(r, lane), every)
-
-
-def _call_cover(r: Routine, clock: Value, who: Value, time: Value) -> None:
-    call_for_warp(r, "tw_check_cover", clock, who, time)
+            _cover(r, target, accessor(r, lane), every)
 
 
 @routine("tw_check_cover", "void", *WARP_PARAMETERS)
@@ -251,7 +217,8 @@ def _cover(r: Routine, clock: Ptr, who: I32, time: I32) -> None:
 
 
 @routine("tw_check_widen", "void", *WARP_PARAMETERS)
-def _widen(r: Routine, clock: Ptr) -> None:
+def widen(r: Routine, clock: Ptr) -> None:
+    """Extend what a clock's tail covers to the lane's whole warp."""
     _fold_tail(r, clock)
     tail = _tail(r, clock)
     raise_to(r, r.item(clock, own_entry(r), 4), r.field(tail, _FENCED_LANES, "i32"))
@@ -269,17 +236,18 @@ def _fold_tail(r: Routine, clock: Value) -> None:
 
 
 @routine("tw_check_settle", "void", *WARP_PARAMETERS)
-def _settle(r: Routine) -> None:
+def merge_private_clock(r: Routine) -> None:
+    """Join what one lane alone has acquired into its warp's clock."""
     keeper = _private_lane(r)
     with r.when(r.differs(r.field(keeper, 0, "i32"), 0)):
         join(r, own_clock(r), _private_clock(r))
         r.fill(_private_clock(r), 0, clock_bytes(r))
         r.put(keeper, 0, 0)
-        call_for_warp(r, "tw_check_least")
+        update_least(r)
 
 
 @routine("tw_check_release", "void", *WARP_PARAMETERS)
-def _release(r: Routine, clock: Ptr, goes_on: I32, lane: I32, after: I32) -> None:
+def release(r: Routine, clock: Ptr, goes_on: I32 = _TRUE, lane: I32 = ALL, after: I32 = ALL) -> None:
     """Join into a clock what this warp did so far and has acquired; of one lane alone what it did itself, and what
     its warp did before its last warp-wide synchronisation.
 
@@ -300,12 +268,13 @@ def _release(r: Routine, clock: Ptr, goes_on: I32, lane: I32, after: I32) -> Non
         with r.when(several):
             r.put(_tail(r, clock), _FENCED_LANES, now)
         with r.otherwise():
-            _call_cover(r, clock, accessor(r, lane), now)
+            _cover(r, clock, accessor(r, lane), now)
     r.put(check_state(r), CHECK.NOW, r.op("add", now, goes_on))
 
 
 @routine("tw_check_acquire", "void", *WARP_PARAMETERS)
-def _acquire(r: Routine, clock: Ptr, lane: I32) -> None:
+def acquire(r: Routine, clock: Ptr, lane: I32 = ALL) -> None:
+    """Join a clock into that of this warp, or into the private clock of one lane of it."""
     with r.unless(r.compare("icmp slt", lane, 0)):
         keeper, mine = _private_lane(r), r.op("add", lane, 1)
         with r.when(r.differs(r.field(keeper, 0, "i32"), mine)):
@@ -316,11 +285,11 @@ def _acquire(r: Routine, clock: Ptr, lane: I32) -> None:
     # NOTE: lanes of one warp may synchronise by what lies at an address, too: its own entry is joined as well.
     join(r, own_clock(r), clock)
     mark_synced(r, r.element(own_clock(r), own_entry(r), "i32"))
-    call_for_warp(r, "tw_check_least")
+    update_least(r)
 
 
 @routine("tw_check_known", "i1", *WARP_PARAMETERS)
-def _ordered_before(r: Routine, other: I32, time: I32, me: I32) -> None:
+def ordered_before(r: Routine, other: I32, time: I32, me: I32) -> None:
     """Whether the access of ``other`` at a time happened before one of ``me``, a lane of this warp."""
     entry, inside = _entry_of(r, other)
     with r.unless(inside):
@@ -349,4 +318,4 @@ def _sync_warp(r: Routine) -> None:
         widen(r, scope_clock(r, CLOCKS.RELEASED, wide))
     mark_synced(r, now_of(r))
     tick(r)
-    call_for_warp(r, "tw_check_least")
+    update_least(r)

@@ -1,71 +1,147 @@
-"""Matrices in shared memory that a ``wgmma`` in flight reads."""
+"""What a ``wgmma`` in flight uses: registers, which are its sums and elements of A, and matrices in shared memory.
+
+From its issue until the warp has waited for its group no instruction may touch the registers. A write before the
+issue has to be ordered by ``wgmma.fence``. A table of each warp has for every such register the line that wrote it
+since the last fence, and the group of products that uses it; the index is the register's number in the kernel's list.
+"""
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import COPY, PROXY, WHOLE, Action, CopySide
-from tilewise.emulator.checking.flight_records import PRODUCTS, SHARED, Mark, mark, with_rank
-from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, call_for_warp
+from tilewise.emulator.check_layout import CHECK, CLOCKS, COPY, WHOLE, CopySide, FindingKind
+from tilewise.emulator.checking.flight_records import (
+    PRODUCTS,
+    Mark,
+    first_of_warpgroup,
+    groups_of,
+    new_record,
+    walk_matrix,
+)
+from tilewise.emulator.checking.vector_clocks import (
+    WARP_PARAMETERS,
+    check_state,
+    clocks_of,
+    index_of,
+    merge_private_clock,
+    own_clock,
+    own_entry,
+    raise_to,
+    update_least,
+)
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, Routine, routine
-from tilewise.emulator.support.checked import accessor, check_touch
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
+from tilewise.emulator.support.checked import accessor, record_finding
 
-__all__: list[str] = []
+__all__ = ["ENTRY_BYTES"]
 
-_ROWS = 8  # of a brick of a matrix, each of 16 bytes
-
-
-@routine("tw_check_matrix", "void", *WARP_PARAMETERS)
-def _walk_matrix(
-    r: Routine, bits: I64, first: I32, rows: I32, bricks: I32, across: I32, what: I32, time: I32, who: I32
-) -> None:
-    """Mark each row of 16 bytes of the matrix that a descriptor describes (``wgmma_descriptor.py``) as read or free."""
-
-    def part(low: int, mask: int) -> Value:
-        return r.op("and", r.op("lshr", bits, low), mask)
-
-    start, leading, stride = (r.op("shl", part(low, 0x3FFF), 4) for low in (0, 16, 32))
-    mode, base = part(62, 3), part(49, 7)
-    plain = r.equals(mode, 0)
-    span = r.select(plain, 16, r.op("lshr", 256, mode))
-    chunks = r.op("sub", r.op("lshr", span, 4), 1)
-    wide = r.select(plain, 0, r.op("sub", 4, mode))
-    turned = r.differs(across, 0)
-    far = r.select(turned, r.select(plain, leading, stride), stride)
-    near = r.select(turned, r.select(plain, stride, leading), leading)
-    end = r.wide(r.op("add", first, rows))
-    with r.count(end, r.wide(first)) as j, r.count(r.wide(bricks)) as c:
-        inner, outer = r.select(turned, j, c), r.select(turned, c, j)
-        at = r.op("add", start, r.op("shl", r.op("and", inner, chunks), 4))
-        at = r.op("add", at, r.op("mul", r.op("lshr", inner, wide), near))
-        at = r.op("add", at, r.op("mul", outer, far))
-        with r.count(_ROWS) as row:
-            place = r.op("add", at, r.op("mul", row, span))
-            turn = r.op("and", r.op("sub", r.op("lshr", place, 7), base), chunks)
-            place = with_rank(r, r.op("xor", place, r.op("shl", turn, 4)))
-            _mark_row(r, place)
+ENTRY_BYTES = 16  # bytes of a register in the table
+# At its start: whether the warp ever fenced; whether it wrote since; how many of its groups it has waited for.
+_FENCED, _WRITES, _DONE = 0, 4, 8
+_WRITTEN, _GROUP, _ISSUED = 0, 4, 8  # of a register: lines of the PTX, and the group and 1 more
 
 
-def _mark_row(r: Routine, place: Value) -> None:
-    with r.when(r.equals(r["what"], Mark.LEAVE)):
-        # NOTE: while it is issued, ``time`` is the line of the PTX.
-        check_touch(r, WHOLE, place, 16, SHARED, Action.LOAD, PROXY, r["time"])
-    mark(r, SHARED, place, r.const("i64", 16), r["what"], r["time"], r["who"])
+def _table(r: Routine) -> Value:
+    size = r.field(check_state(r), CHECK.REGISTERS, "i64")
+    return r.at(r.field(clocks_of(r), CLOCKS.REGISTERS, "ptr"), r.op("mul", index_of(r), size))
 
 
+def _closed_groups(r: Routine) -> Value:
+    """How many groups of products this warp has committed."""
+    return r.field(groups_of(r, PRODUCTS), 0, "i32")
+
+
+def _report(r: Routine, kind: FindingKind, before: Value | int, lane: Value | int) -> None:
+    record_finding(r, kind, accessor(r, lane), r["line"], before, 0, accessor(r, WHOLE))
+
+
+def _first_lane(r: Routine) -> Value:
+    """The number of the lowest lane in ``mask``."""
+    return r.op("and", r.find_lowest(r["mask"]), 31)
+
+
+@routine("tw_check_ordered", "void", *WARP_PARAMETERS)
+def _fence(r: Routine) -> None:
+    """A warp runs ``wgmma.fence``: its writes so far are ordered."""
+    table, size = _table(r), r.field(check_state(r), CHECK.REGISTERS, "i64")
+    r.put(table, _FENCED, 1)
+    with r.when(r.differs(r.field(table, _WRITES, "i32"), 0)):
+        r.put(table, _WRITES, 0)
+        with r.count(size, ENTRY_BYTES, ENTRY_BYTES) as at:
+            r.put(r.at(table, at), _WRITTEN, 0)
+    merge_private_clock(r)
+
+
+def _in_flight(r: Routine, entry: Value) -> Value:
+    group = r.field(entry, _GROUP, "i32")
+    return r.compare("icmp sgt", group, r.field(_table(r), _DONE, "i32"))
+
+
+@routine("tw_check_wrote", "void", *WARP_PARAMETERS)
+def _check_write(r: Routine, number: I32, mask: I32, counts: I32, line: I32) -> None:
+    """Check and record a write of a register; ``counts`` is whether a fence has to order it."""
+    table = _table(r)
+    entry = r.item(table, number, ENTRY_BYTES)
+    with r.when(_in_flight(r, entry)):
+        _report(r, FindingKind.REGISTER_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
+    with r.when(r.differs(counts, 0)):
+        r.put(entry, _WRITTEN, line)
+        r.put(table, _WRITES, 1)
+
+
+@routine("tw_check_sums", "void", *WARP_PARAMETERS)
+def _check_read(r: Routine, number: I32, mask: I32, line: I32) -> None:
+    """Report a read of a sum that a wgmma in flight may yet change."""
+    entry = r.item(_table(r), number, ENTRY_BYTES)
+    with r.when(_in_flight(r, entry)):
+        _report(r, FindingKind.SUM_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
+
+
+@routine("tw_check_used", "void", *WARP_PARAMETERS)
+def _issue(r: Routine, numbers: Ptr, count: I64, line: I32) -> None:
+    """Check and record the registers, by number, of a wgmma that a warp issues."""
+    table = _table(r)
+    never = r.equals(r.field(table, _FENCED, "i32"), 0)
+    dirty = r.both(r.negation(never), r.differs(r.field(table, _WRITES, "i32"), 0))
+    with r.when(never):
+        _report(r, FindingKind.REGISTER_UNFENCED, 0, WHOLE)
+        r.put(table, _FENCED, 1)
+    group = r.op("add", _closed_groups(r), 1)
+    with r.count(count) as i:
+        entry = r.item(table, r.element(numbers, i, "i32"), ENTRY_BYTES)
+        written = r.field(entry, _WRITTEN, "i32")
+        with r.when(r.both(dirty, r.differs(written, 0))):
+            _report(r, FindingKind.REGISTER_UNFENCED, written, WHOLE)
+        r.put(entry, _WRITTEN, 0)
+        r.put(entry, _GROUP, group)
+        r.put(entry, _ISSUED, line)
+
+
+@routine("tw_check_done", "void", *WARP_PARAMETERS)
+def _wait_groups(r: Routine, keep: I32) -> None:
+    """Complete all groups but the last ``keep``, which a warp has waited for, with the reads of its warpgroup."""
+    table = _table(r)
+    done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), r.op("sub", _closed_groups(r), keep))
+    r.put(table, _DONE, done)
+    time = r.element(r.field(clocks_of(r), CLOCKS.PRODUCTS_DONE, "ptr"), first_of_warpgroup(r), "i32")
+    own = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3))
+    clock = r.item(own_clock(r), r.op("sub", own_entry(r), own), 4)
+    with r.count(4) as i, r.when(r.differs(i, own)):
+        raise_to(r, r.item(clock, i, 4), time)
+    update_least(r)
+
+
+# -- matrices in shared memory -----------------------------------------------------------------------
 @routine("tw_check_product", "void", *WARP_PARAMETERS)
-def _issue(r: Routine, bits: I64, first: I32, rows: I32, bricks: I32, across: I32, line: I32) -> None:
+def _issue_matrix(r: Routine, bits: I64, first: I32, rows: I32, bricks: I32, across: I32, line: I32) -> None:
     """Record a wgmma's read of a matrix: of A, if ``first`` is not 0, the warp's own rows; B once for four warps."""
     index = r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)
     own = r.differs(first, 0)  # of A: 16 of its 64 rows
     r.give_if(r.negation(r.op("or", own, r.equals(index, 0))))
     start = r.select(own, r.op("mul", index, 2), 0)
-    numbers = (1, 0, PRODUCTS, CopySide.FROM_SHARED, line)
-    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
+    copy = new_record(r, 1, 0, PRODUCTS, CopySide.FROM_SHARED)
     r.give_if(r.is_null(copy))
     high = r.narrow(r.op("lshr", bits, 32))
     request = (r.narrow(bits), high, start, rows, bricks, across)
     for i, value in enumerate(request):
         r.put(copy, COPY.PLACES + 4 * i, value)
-    given = (bits, start, rows, bricks, across, Mark.LEAVE, line)
-    call_for_warp(r, "tw_check_matrix", *given, accessor(r, WHOLE))
+    walk_matrix(r, bits, start, rows, bricks, across, Mark.LEAVE, line, accessor(r, WHOLE))

@@ -16,6 +16,7 @@ Only scalars: nothing here knows lanes, but for ``each_lane``, which goes over t
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -317,17 +318,26 @@ class Declaration:
         notes = self.write_body.__annotations__
         return {name: type_.lower() for name, type_ in notes.items() if name not in ("r", "return")}
 
+    @property
+    def defaults(self) -> dict[str, Value]:
+        found = inspect.signature(self.write_body).parameters.items()
+        return {name: item.default for name, item in found if item.default is not item.empty}
+
     def write(self) -> Routine:
         r = Routine(self.name, self.result, **dict.fromkeys(self.context, "ptr"), **self.parameters)
         self.write_body(r, *(r[name] for name in self.parameters))
         return r
 
     def __call__(self, r: Routine, *given: Value | int, **named: Value | int) -> Value:
-        """Emit a call; a plain number has its parameter's type. What is not given is the caller's own of that name."""
-        known = {**r.parameters, **dict(zip(self.parameters, given, strict=False)), **named}
+        """Emit a call; a plain number has its parameter's type.
+
+        The context and the line of the PTX are the caller's own where they are not named.
+        """
+        own = {name: r.parameters[name] for name in (*self.context, "line") if name in r.parameters}
+        left = [name for name in self.parameters if name not in named and name != "line"]
+        known = {**own, **self.defaults, **named, **dict(zip(left[: len(given)], given, strict=True))}
         types = {**dict.fromkeys(self.context, "ptr"), **self.parameters}
-        values = [r.fixed(known[name], type_) for name, type_ in types.items()]
-        return r.call(self.name, self.result, *values)
+        return r.call(self.name, self.result, *(r.fixed(known[name], type_) for name, type_ in types.items()))
 
 
 def routine(name: str, result: str, *context: str) -> Callable[[Callable[..., None]], Declaration]:

@@ -21,7 +21,16 @@ from tilewise.emulator.layout import (
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.checked import check_touch, is_checked
-from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
+from tilewise.emulator.support.flights import append_flight, issue_flight
+from tilewise.emulator.support.mbarrier import complete_bytes
+from tilewise.emulator.support.memory_access import (
+    find_array,
+    find_memory,
+    locate_block,
+    pass_or_fault,
+    record_fault,
+)
+from tilewise.emulator.support.reduction import reduce_row
 from tilewise.emulator.support.tensor_map_layout import BYTES
 
 __all__ = [
@@ -33,6 +42,7 @@ __all__ = [
     "find_span",
     "follow",
     "refuse_if",
+    "store_bulk",
     "take_map",
     "touch",
 ]
@@ -93,12 +103,12 @@ def _span(r: Routine, address: I64, count: I64, space: I32, lane: I32, line: I32
     found = r.variable("ptr", NULL)
     extent, fault = r.variable("i64", 0), r.variable("i32", FaultKind.OUT_OF_BOUNDS)
     with r.when(r.equals(space, Space.GLOBAL)):
-        known = r.call("tw_find", "i1", r["ctx"], address, count, r["worker"])
+        known = find_array(r, address, count, r["worker"])
         with r.when(known):
             found.put(r.as_pointer(address))
     with r.otherwise():
         owner = r.reserve("ptr", 8)
-        wrong = r.call("tw_cluster_place", "i32", r["ctx"], r["block"], address, owner)
+        wrong = locate_block(r, address, owner)
         extent.put(r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
         with r.when(r.differs(wrong, 0)):
             fault.put(wrong)
@@ -111,8 +121,7 @@ def _span(r: Routine, address: I64, count: I64, space: I32, lane: I32, line: I32
                 found.put(r.at(shared, offset))
     with r.when(r.is_null(found.get())):
         size = r.narrow(r.intrinsic("llvm.umin", count, 0xFFFF_FFFF))
-        given = (line, lane, address, size, space, write, extent.get())
-        found.put(r.call("tw_pass_or_fault", "ptr", *r.pointers(), fault.get(), *given))
+        found.put(pass_or_fault(r, fault.get(), lane, address, size, space, write, extent.get()))
     r.give(found.get())
 
 
@@ -124,7 +133,7 @@ def _issue(
     """Issue a request for each lane of ``mask``, whose operands lie in ``columns``, lane behind lane."""
     with r.each_lane(mask) as lane:
         one = r.op("shl", 1, lane)
-        flight = r.call("tw_flight", "ptr", *r.pointers(), kind, group, one, line)
+        flight = append_flight(r, kind, group, one)
         r.give_if(r.is_null(flight), 1)
         data = r.at(flight, FLIGHT.DATA)
         with r.count(REQUEST.COLUMNS) as column:
@@ -142,7 +151,7 @@ def _issue(
         loads = r.equals(verb, Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
             r.give_unless_zero(_perform_lane(r, kind, flight, lane, 1))
-        r.give_unless_zero(r.call("tw_fly", "i32", *r.pointers(), flight))
+        r.give_unless_zero(issue_flight(r, flight))
 
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
@@ -150,8 +159,7 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
     half = BYTES // 2  # which is what its address has to be a multiple of
     address = request(r, data, REQUEST.GLOBAL)
     for i in range(2):
-        part = resolve(r, r.op("add", address, i * half), half, Space.GENERIC, lane, 0)
-        give_failed_if_null(r, part)
+        part = find_memory(r, r.op("add", address, i * half), half, Space.GENERIC, lane, 0)
         r.copy(r.at(data, REQUEST.MAP + i * half), part, half)
 
 
@@ -181,22 +189,22 @@ def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: in
     """Perform one lane's copy; with ``spoil`` only overwrite where it will write."""
     answer = r.variable("i32", 0)
     data = r.at(flight, FLIGHT.DATA)
-    given = (*r.pointers(), data, lane, r.field(flight, FLIGHT.LINE, "i32"))
+    line = r.field(flight, FLIGHT.LINE, "i32")
     verb = r.narrow(request(r, data, REQUEST.VERB))
     with r.when(r.equals(kind, Flight.TENSOR)):
         with r.when(r.equals(verb, Verb.LOAD)):
-            answer.put(r.call("tw_tensor_load", "i32", *given, spoil))
+            answer.put(r.call("tw_tensor_load", "i32", *r.pointers(), data, lane, line, spoil))
         with r.otherwise():
-            answer.put(r.call("tw_tensor_store", "i32", *given, StoreStep.WRITE))
+            answer.put(r.call("tw_tensor_store", "i32", *r.pointers(), data, lane, line, StoreStep.WRITE))
     with r.otherwise():
         with r.when(r.equals(verb, Verb.LOAD)):
-            answer.put(r.call("tw_bulk_load", "i32", *given, spoil))
+            answer.put(_load(r, data, lane, spoil, line=line))
         with r.when(r.is_at_most(r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
-            answer.put(r.call("tw_bulk_store", "i32", *given, StoreStep.WRITE))
+            answer.put(store_bulk(r, data, lane, StoreStep.WRITE, line=line))
         with r.when(r.is_at_most(r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
-            answer.put(r.call("tw_bulk_send", "i32", *given))
+            answer.put(_send(r, data, lane, line=line))
         with r.when(r.is_at_least(verb, Verb.WRITE)):
-            answer.put(r.call("tw_remote", "i32", *given))
+            answer.put(_remote(r, data, lane, line=line))
     return answer.get()
 
 
@@ -227,8 +235,8 @@ def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Val
 
 def find_span(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
     """Return the pointer to a stretch of memory; leave the routine after a fault."""
-    found = r.call("tw_span", "ptr", *r.pointers(), address, count, space, r["lane"], r["line"], write)
-    give_failed_if_null(r, found)
+    found = _span(r, address, count, space, r["lane"], write)
+    r.give_if(r.is_null(found), 1)
     return found
 
 
@@ -266,7 +274,7 @@ def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
 
 
 @routine("tw_bulk_store", "i32", *POINTERS)
-def _store(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None:
+def store_bulk(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None:
     """Copy from shared to global memory, or reduce into it; ``step`` is of ``StoreStep``."""
     reduces = r.equals(request(r, data, REQUEST.VERB), Verb.REDUCE)
     with r.when(r.equals(step, StoreStep.RELEASE)):
@@ -292,8 +300,7 @@ def _remote(r: Routine, data: Ptr, lane: I32, line: I32) -> None:
     """Store a thread's values in shared memory of a block of the cluster, or reduce them into it."""
     target = request(r, data, REQUEST.GLOBAL)
     count = request(r, data, REQUEST.SIZE)
-    place = resolve(r, target, r.narrow(count), Space.SHARED, lane, 1)
-    give_failed_if_null(r, place)
+    place = find_memory(r, target, r.narrow(count), Space.SHARED, lane, 1)
     _put(r, place, r.at(data, REQUEST.VALUES), count, Verb.CHANGE)
     complete(r, request(r, data, REQUEST.MBARRIER), count)
 
@@ -302,11 +309,11 @@ def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) ->
     verb = request(r, r["data"], REQUEST.VERB)
     with r.when(r.equals(verb, reduces)):
         kind = r.narrow(request(r, r["data"], REQUEST.REDUCTION))
-        r.call("tw_reduce", "void", kind, place, source, count)
+        reduce_row(r, kind, place, source, count)
     with r.otherwise():
         r.move(place, source, count)
 
 
 def complete(r: Routine, barrier: Value, count: Value) -> None:
     """Report bytes that a copy wrote to an mbarrier."""
-    r.give_unless_zero(r.call("tw_complete", "i32", *r.pointers(), barrier, count, r["lane"], r["line"]))
+    r.give_unless_zero(complete_bytes(r, barrier, count, r["lane"]))

@@ -7,13 +7,13 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I64, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import each_block, each_warp
 
-__all__: list[str] = []
+__all__ = ["begin_cluster", "choose_next"]
 
 _POISON = 0xFF  # shared and local memory before it is written: NaN as a float
 
 
 @routine("tw_next", "i64", "ctx")
-def _choose_next(r: Routine) -> None:
+def choose_next(r: Routine) -> None:
     """Return the number of the cluster to start next, or -1 if all were started.
 
     In a sequence each is marked when it is started, so that those that are left can be started by number at any time.
@@ -36,7 +36,7 @@ def _choose_next(r: Routine) -> None:
 
 
 @routine("tw_begin", "void", "ctx")
-def _begin_cluster(r: Routine, first: Ptr, number: I64) -> None:
+def begin_cluster(r: Routine, first: Ptr, number: I64) -> None:
     """Make a cluster ready to run."""
     ctx = r["ctx"]
     threads = r.op("mul", r.field(ctx, LAUNCH.THREADS, "i64"), r.field(ctx, LAUNCH.CLUSTER, "i64"))
@@ -45,8 +45,8 @@ def _begin_cluster(r: Routine, first: Ptr, number: I64) -> None:
     r.put(first, BLOCK.LEFT, 0)
     r.put(first, BLOCK.TURNS, r.const("i64", 0))
     with each_block(r, first) as (rank, block):
-        r.call("tw_place", "void", ctx, block, number, rank)
-        r.call("tw_init", "void", ctx, block)
+        _place_block(r, number, rank, block=block)
+        _reset_block(r, block=block)
     r.put(first, BLOCK.ACTIVE, 1)
 
 

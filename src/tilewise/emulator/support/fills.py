@@ -19,8 +19,8 @@ _BAD_SIZE = 20  # in tensor_map_layout.WRONG
 def _fill(r: Routine, addresses: Ptr, sizes: Ptr, mask: I32, line: I32) -> None:
     """Fill a stretch for each lane of ``mask``: 0, or 1 after a fault."""
     with r.each_lane(mask) as lane:
-        address, count = (r.element(r[name], lane, "i64") for name in ("addresses", "sizes"))
-        r.give_unless_zero(r.call("tw_fill_one", "i32", *r.pointers(), address, count, lane, line))
+        address, count = (r.element(source, lane, "i64") for source in (addresses, sizes))
+        r.give_unless_zero(_fill_one(r, address, count, lane))
 
 
 @routine("tw_fill_one", "i32", *POINTERS)

@@ -27,10 +27,20 @@ from tilewise.emulator.layout import (
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import each_block, each_warp
-from tilewise.emulator.support.memory_access import give_failed_if_null, resolve
+from tilewise.emulator.support.mbarrier import arrive_each
+from tilewise.emulator.support.memory_access import copy_to_shared, find_memory, locate_block
 from tilewise.emulator.support.seeds import advance_seed
 
-__all__ = ["CAPACITY", "queue_bytes"]
+__all__ = [
+    "CAPACITY",
+    "append_flight",
+    "complete_all_flights",
+    "complete_one_flight",
+    "free_waiting",
+    "issue_flight",
+    "maybe_complete_random",
+    "queue_bytes",
+]
 
 CAPACITY = 256  # flights of a cluster; one more completes the oldest
 _EAGER, _LATE, _SEEDED = 0, 1, 2
@@ -54,7 +64,7 @@ def _queue(r: Routine) -> Value:
 
 def _perform_flight(r: Routine, flight: Value, mask: Value | int = -1) -> Value:
     """Complete a flight for some of its lanes: 0, or anything else after a fault."""
-    return r.call("tw_perform", "i32", r["ctx"], r["worker"], flight, mask)
+    return _perform(r, flight, mask)
 
 
 def _order_is(r: Routine, order: int) -> Value:
@@ -63,7 +73,7 @@ def _order_is(r: Routine, order: int) -> Value:
 
 # -- issuing ------------------------------------------------------------------------------------------
 @routine("tw_flight", "ptr", *POINTERS)
-def _flight(r: Routine, kind: I32, group: I32, mask: I32, line: I32) -> None:
+def append_flight(r: Routine, kind: I32, group: I32, mask: I32, line: I32) -> None:
     """Append a flight to the queue and return it, its data to be filled in; null after a fault."""
     queue = _queue(r)
     found = r.variable("ptr", r.field(queue, QUEUE.FREE, "ptr"))
@@ -102,11 +112,11 @@ def _counters(r: Routine, warp: Value, group: Value) -> Value:
 
 
 @routine("tw_fly", "i32", *POINTERS)
-def _issue(r: Routine, flight: Ptr) -> None:
+def issue_flight(r: Routine, flight: Ptr) -> None:
     """Issue a flight whose data is filled in; in eager order complete it at once."""
     with r.when(_order_is(r, _EAGER)):
         r.give(_perform_flight(r, flight))
-    r.give(r.call("tw_gust", "i32", r["ctx"], r["worker"], r["block"]))
+    r.give(maybe_complete_random(r))
 
 
 # -- completing ---------------------------------------------------------------------------------------
@@ -142,7 +152,7 @@ def _perform(r: Routine, flight: Ptr, mask: I32) -> None:
         with r.when(r.equals(kind, number)):
             answer.put(r.call(performer, "i32", r["ctx"], r["worker"], block, warp, flight, now))
     with r.when(r.equals(rest, 0)):
-        r.call("tw_flight_drop", "void", flight)
+        _drop(r, flight)
     r.change(block, BLOCK.PROGRESS, "add", 1, "i64")
     r.give(answer.get())
 
@@ -179,7 +189,7 @@ def _await(r: Routine, mask: I32, group: I32, keep: I32) -> None:
 
 
 @routine("tw_idle", "i32", "ctx", "worker", "block")
-def _complete_one(r: Routine) -> None:
+def complete_one_flight(r: Routine) -> None:
     """Complete one flight, as no warp of the cluster can go on; one that an mbarrier waits for first.
 
     1 if there was one, 0 if not, 2 after a fault.
@@ -201,7 +211,7 @@ def _complete_one(r: Routine) -> None:
 
 
 @routine("tw_gust", "i32", "ctx", "worker", "block")
-def _maybe_complete_random(r: Routine) -> None:
+def maybe_complete_random(r: Routine) -> None:
     """In seeded order: complete a random flight with a probability of a quarter."""
     r.give_if(r.negation(_order_is(r, _SEEDED)), 0)
     queue = _queue(r)
@@ -227,7 +237,7 @@ def _any_warp_free(r: Routine) -> None:
     ):
         r.give_if(r.equals(r.field(warp, WARP.AWAITING, "i32"), 0), 1)
         address = r.wide(r.field(warp, WARP.AWAITED, "i32"))
-        wrong = r.call("tw_cluster_place", "i32", r["ctx"], block, address, found)
+        wrong = locate_block(r, address, found, block=block)
         r.give_if(r.differs(wrong, 0), 1)
         shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
         state = r.field(r.at(shared, r.op("and", address, (1 << RANK_SHIFT) - 1)), 0, "i64")
@@ -237,7 +247,7 @@ def _any_warp_free(r: Routine) -> None:
 
 
 @routine("tw_free_waiting", "i32", "ctx", "worker", "block")
-def _free_waiting(r: Routine) -> None:
+def free_waiting(r: Routine) -> None:
     """In late order, while all warps of a cluster wait at mbarriers: complete flights that mbarriers wait for,
     until a warp may go on.
 
@@ -248,7 +258,7 @@ def _free_waiting(r: Routine) -> None:
     with r.loop() as loop:
         flight = r.field(queue, QUEUE.FIRST, "ptr")
         loop.leave(r.is_null(flight))
-        loop.leave(r.call("tw_any_free", "i1", r["ctx"], r["block"]))
+        loop.leave(_any_warp_free(r))
         chosen = r.variable("ptr", flight)
         with r.loop() as search:
             this = chosen.get()
@@ -260,10 +270,10 @@ def _free_waiting(r: Routine) -> None:
 
 
 @routine("tw_land", "i32", "ctx", "worker", "block")
-def _complete_all(r: Routine) -> None:
+def complete_all_flights(r: Routine) -> None:
     """Complete all flights, at a cluster's end."""
     with r.loop() as loop:
-        left = r.call("tw_idle", "i32", r["ctx"], r["worker"], r["block"])
+        left = complete_one_flight(r)
         loop.leave(r.equals(left, 0))
         r.give_if(r.equals(left, 2), left)
 
@@ -278,7 +288,7 @@ def _copy(r: Routine, flight: Ptr, mask: I32) -> None:
     data = r.at(flight, FLIGHT.DATA)
     sources, places, reads = (r.at(data, offset) for offset in (COPY_SOURCES, COPY_PLACES, COPY_READS))
     size, line = r.field(data, COPY_SIZE, "i32"), r.field(flight, FLIGHT.LINE, "i32")
-    r.give(r.call("tw_copy", "i32", *r.pointers(), sources, places, mask, size, reads, line))
+    r.give(copy_to_shared(r, sources, places, mask, size, reads, line=line))
 
 
 @routine("tw_spoil", "i32", *POINTERS)
@@ -288,8 +298,7 @@ def _spoil(r: Routine, places: Ptr, mask: I32, size: I32, line: I32) -> None:
     The hardware may write there at any time from now on, so nothing may count on what was there before.
     """
     with r.each_lane(mask) as lane:
-        place = resolve(r, r.element(places, lane, "i64"), size, Space.OWN, lane, 1)
-        give_failed_if_null(r, place)
+        place = find_memory(r, r.element(places, lane, "i64"), size, Space.OWN, lane, 1)
         r.fill(place, 0xFF, r.wide(size))
 
 
@@ -311,6 +320,6 @@ def _arrive(r: Routine, flight: Ptr, mask: I32) -> None:
     line = r.field(flight, FLIGHT.LINE, "i32")
     # NOTE: it is not the warp that arrives now. What it waits for itself it waits for still.
     awaiting = r.field(r["warp"], WARP.AWAITING, "i32")
-    failed = r.call("tw_arrive", "i32", *r.pointers(), data, mask, line)
+    failed = arrive_each(r, data, mask, line=line)
     r.put(r["warp"], WARP.AWAITING, awaiting)
     r.give(failed)

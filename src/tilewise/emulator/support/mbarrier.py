@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager
 from tilewise.emulator.layout import BLOCK, WARP, FaultKind, Mbarrier, MbarrierFault, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, POINTERS, MutableValue, Ptr, Routine, routine
-from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
+from tilewise.emulator.support.memory_access import find_memory, record_fault
 
-__all__ = ["COUNT_BITS", "describe"]
+__all__ = ["COUNT_BITS", "arrive_each", "complete_bytes", "describe"]
 
 COUNT_BITS = 20
 _MOST = (1 << COUNT_BITS) - 1
@@ -169,11 +169,10 @@ def _each_lane(
     missed = r.variable("i32", 0)
     with r.each_lane(mask) as lane:
         address = r.element(places, lane, "i64")
-        place = resolve(r, address, 8, space, lane, 1)
-        give_failed_if_null(r, place)
+        place = find_memory(r, address, 8, space, lane, 1)
         value, count = (r.element(source, lane, "i64") for source in (values, counts))
         result = r.item(results, lane, 8)
-        wrong = r.call("tw_mbarrier_change", "i32", place, operation, value, count, result)
+        wrong = _change(r, place, operation, value, count, result)
         _fault_if_wrong(r, wrong, lane, address)
         tests = r.is_at_most(r.op("sub", operation, Mbarrier.TEST_STATE), 1)
         with r.when(r.both(tests, r.equals(r.field(result, 0, "i64"), 0))):
@@ -198,22 +197,19 @@ def _fault_if_wrong(r: Routine, wrong: Value, lane: Value, address: Value) -> No
 
 
 @routine("tw_arrive", "i32", *POINTERS)
-def _arrive(r: Routine, places: Ptr, mask: I32, line: I32) -> None:
+def arrive_each(r: Routine, places: Ptr, mask: I32, line: I32) -> None:
     """Arrive once for each lane, at the lane's own mbarrier."""
     ones, none, results = (r.reserve("[32 x i64]", 64) for _ in range(3))
     with r.count(32) as lane:
         r.put(r.item(ones, lane, 8), 0, r.const("i64", 1))
     r.fill(none, 0, 256)
-    given = (places, ones, none, results, Mbarrier.ARRIVE, Space.SHARED, mask, line)
-    r.give(r.call("tw_mbarrier", "i32", *r.pointers(), *given))
+    r.give(_each_lane(r, places, ones, none, results, Mbarrier.ARRIVE, Space.SHARED, mask))
 
 
 @routine("tw_complete", "i32", *POINTERS)
-def _complete(r: Routine, address: I64, length: I64, lane: I32, line: I32) -> None:
+def complete_bytes(r: Routine, address: I64, length: I64, lane: I32, line: I32) -> None:
     """Subtract bytes that a copy wrote from those that an mbarrier in the cluster's shared memory waits for."""
-    place = resolve(r, address, 8, Space.SHARED, lane, 1)
-    give_failed_if_null(r, place)
-    given = (Mbarrier.COMPLETE, r.const("i64", 0), length, r.reserve("i64", 8))
-    wrong = r.call("tw_mbarrier_change", "i32", place, *given)
+    place = find_memory(r, address, 8, Space.SHARED, lane, 1)
+    wrong = _change(r, place, Mbarrier.COMPLETE, 0, length, r.reserve("i64", 8))
     _fault_if_wrong(r, wrong, lane, address)
     r.change(r["block"], BLOCK.PROGRESS, "add", 1, "i64")

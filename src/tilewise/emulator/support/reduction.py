@@ -11,7 +11,7 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
 from tilewise.emulator.numerics.rounding import FORMATS, flush, narrow, widen
 
-__all__ = ["OPERATIONS", "element_of", "valid"]
+__all__ = ["OPERATIONS", "element_of", "reduce_row", "reduction_of_tensor", "valid"]
 
 OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _WORDS = {"add": "add", "inc": "uinc_wrap", "dec": "udec_wrap", "and": "and", "or": "or", "xor": "xor"}
@@ -67,7 +67,7 @@ def _name(operation: str, type_: str) -> str:
 
 
 @routine("tw_reduce", "void")
-def _dispatch(r: Routine, kind: I32, place: Ptr, source: Ptr, length: I64) -> None:
+def reduce_row(r: Routine, kind: I32, place: Ptr, source: Ptr, length: I64) -> None:
     """Reduce ``length`` at ``place`` with those at ``source``; the kind is one that there is."""
     for number, reduction in enumerate(_KINDS):
         with r.when(r.equals(kind, number)):
@@ -76,7 +76,7 @@ def _dispatch(r: Routine, kind: I32, place: Ptr, source: Ptr, length: I64) -> No
 
 
 @routine("tw_reduction", "i32")
-def _of_tensor(r: Routine, operation: I32, element: I32) -> None:
+def reduction_of_tensor(r: Routine, operation: I32, element: I32) -> None:
     """The number of a reduction of a tensor's elements; -1 if there is none."""
     for number, name in enumerate(OPERATIONS):
         with r.when(r.equals(operation, number)):

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Answer, Outcome, Status
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I64, MutableValue, Ptr, Routine, routine
+from tilewise.emulator.support.barriers import remove_lanes
 from tilewise.emulator.support.cluster_parts import each_block, find_block, find_warp
+from tilewise.emulator.support.cluster_start import begin_cluster, choose_next
+from tilewise.emulator.support.flights import (
+    complete_all_flights,
+    complete_one_flight,
+    free_waiting,
+    maybe_complete_random,
+)
 from tilewise.emulator.support.seeds import advance_seed
 
 __all__: list[str] = []
@@ -23,14 +31,14 @@ def _run_clusters(r: Routine) -> None:
     with r.loop():
         _give_if_stopped(r)
         with r.when(r.equals(r.field(block, BLOCK.ACTIVE, "i32"), 0)):
-            number = r.call("tw_next", "i64", ctx)
+            number = choose_next(r)
             r.give_if(r.compare("icmp slt", number, 0), Outcome.FINISHED)
             r.atomic("add", r.at(ctx, LAUNCH.BEGUN), r.const("i64", 1), "monotonic")
             cluster, chosen = r.variable("i64", number), r.field(ctx, LAUNCH.CHOSEN, "ptr")
             with r.unless(r.is_null(chosen)):
                 cluster.put(r.element(chosen, number, "i64"))
-            r.call("tw_begin", "void", ctx, block, cluster.get())
-        outcome = r.call("tw_run", "i32", ctx, r["worker"], block)
+            begin_cluster(r, block, cluster.get())
+        outcome = _run_cluster(r, block)
         r.give_if(r.differs(outcome, Outcome.FINISHED), outcome)
         r.put(block, BLOCK.ACTIVE, 0)
         r.atomic("add", r.at(ctx, LAUNCH.DONE), r.field(ctx, LAUNCH.CLUSTER, "i64"), "monotonic")
@@ -66,14 +74,14 @@ def _run_cluster(r: Routine, first: Ptr) -> None:
         # Where a seeded round starts, and how far it steps: it meets every warp once, in an order of its own.
         seed, step = advance_seed(r), r.variable("i64", 1)
         with r.when(r.equals(order, _SEEDED)):
-            step.put(r.call("tw_step", "i64", count, r.op("lshr", seed, 17)))
+            step.put(_choose_step(r, count, r.op("lshr", seed, 17)))
         progress, ready = r.variable("i1", 0), r.variable("i1", 0)
         now = _Round(order, warps, count, r.op("lshr", seed, 33), step.get(), progress, ready)
         with r.count(count) as i:
             block, warp = _choose_warp(r, now, i)
             with r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.READY)):
                 _run_warp(r, now, block, warp)
-        freed = r.call("tw_free_waiting", "i32", ctx, r["worker"], first)
+        freed = free_waiting(r, block=first)
         r.give_if(r.differs(freed, 0), Outcome.ENDED)
         _give_if_stuck(r, now)
         # Where clusters take turns, every other round is the last for now.
@@ -102,7 +110,7 @@ def _run_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
         slow = r.differs(r.field(warp, WARP.GENERAL, "i32"), 0)
         code = r.select(slow, general, fast)
         r.give_if(r.is_null(code), Outcome.GENERAL)
-        failed = r.call("tw_gust", "i32", ctx, worker, r["first"])
+        failed = maybe_complete_random(r, block=r["first"])
         r.give_if(r.differs(failed, 0), Outcome.ENDED)
         answer = r.call_at(code, "i32", ctx, worker, block, warp)
         attempts.leave(r.differs(answer, Answer.DEOPT))
@@ -122,30 +130,30 @@ def _run_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
 
 def _end_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
     """Count a warp as done, and with the last one of a cluster complete what is in flight: the cluster is finished."""
-    ctx, worker, first = r["ctx"], r["worker"], r["first"]
-    r.call("tw_depart", "void", ctx, worker, block, warp, -1)
+    ctx, first = r["ctx"], r["first"]
+    remove_lanes(r, -1, block=block, warp=warp)
     r.put(warp, WARP.STATUS, Status.DONE)
     done = r.change(block, BLOCK.DONE, "add", 1)
     with r.when(r.equals(r.wide(done), now.warps)):
         left = r.change(first, BLOCK.LEFT, "add", 1)
         with r.when(r.equals(r.wide(left), r.field(ctx, LAUNCH.CLUSTER, "i64"))):
-            failed = r.call("tw_land", "i32", ctx, worker, first)
+            failed = complete_all_flights(r, block=first)
             r.give_if(r.differs(failed, 0), Outcome.ENDED)
             r.give(Outcome.FINISHED)
 
 
 def _give_if_stuck(r: Routine, now: _Round) -> None:
     """End the turn of a cluster that does not get on or, as it may wait for others, has had its turns."""
-    ctx, worker, first = r["ctx"], r["worker"], r["first"]
+    first = r["first"]
     ready, progress = (r.wide(item.get()) for item in (now.ready, now.progress))
     turns = r.change(first, BLOCK.TURNS, "add", ready, "i64")
     r.change(first, BLOCK.PROGRESS, "add", progress, "i64")
-    count, seen = r.call("tw_counted", "i64", ctx, first), r.field(first, BLOCK.SEEN, "i64")
+    count, seen = _sum_progress(r, first), r.field(first, BLOCK.SEEN, "i64")
     r.put(first, BLOCK.SEEN, count)
     still = r.equals(count, seen)
     with r.when(r.either(still, r.is_above(turns, _TURNS))):
         # Something in flight may be what the warps wait for.
-        landed = r.call("tw_idle", "i32", ctx, worker, first)
+        landed = complete_one_flight(r, block=first)
         r.give_if(r.is_above(landed, 1), Outcome.ENDED)
         with r.unless(r.both(still, r.equals(landed, 1))):
             r.give_if(r.both(still, r.negation(now.ready.get())), Outcome.DEADLOCK)

@@ -29,10 +29,12 @@ from tilewise.emulator.support.bulk_requests import (
     request,
     touch,
 )
+from tilewise.emulator.support.memory_access import find_array
+from tilewise.emulator.support.reduction import reduce_row, reduction_of_tensor
 from tilewise.emulator.support.tensor_map_layout import AXES
-from tilewise.emulator.support.tensor_plan import LONGEST, PLAN
+from tilewise.emulator.support.tensor_plan import LONGEST, PLAN, make_plan
 
-__all__: list[str] = []
+__all__ = ["store_tensor"]
 
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _NAN = 0x7FF7
@@ -42,7 +44,7 @@ _CHUNK, _LINE = 16, 128  # bytes that stay together in a swizzle; bytes of a lin
 def _plan(r: Routine) -> Value:
     """Make the copy's plan; leave the routine after a fault."""
     plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
-    r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), r["data"], plan, r["lane"], r["line"]))
+    r.give_unless_zero(make_plan(r, r["data"], plan, r["lane"]))
     return plan
 
 
@@ -64,13 +66,13 @@ def _load(r: Routine, data: Ptr, lane: I32, line: I32, spoil: I32) -> None:
     target, barrier = (request(r, data, offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     with each_block(r, data) as at:
         _aim(r, plan, at(target), 1)
-        r.give_unless_zero(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, line, Verb.LOAD))
+        r.give_unless_zero(_rows(r, plan, lane, Verb.LOAD))
         with r.when(r.equals(spoil, 0)):
             complete(r, at(barrier), r.field(plan, PLAN.TOTAL, "i64"))
 
 
 @routine("tw_tensor_store", "i32", *POINTERS)
-def _store(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None:
+def store_tensor(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None:
     """Store or reduce a box or pixels; ``step`` of ``StoreStep`` says what happens to the rows in global memory."""
     plan = _plan(r)
     r.put(plan, PLAN.STORE_STEP, step)
@@ -78,7 +80,7 @@ def _store(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None:
     reduces = r.equals(verb, Verb.REDUCE)
     with r.when(reduces):
         operation = r.narrow(request(r, data, REQUEST.REDUCTION))
-        kind = r.call("tw_reduction", "i32", operation, r.field(plan, PLAN.ELEMENT, "i32"))
+        kind = reduction_of_tensor(r, operation, r.field(plan, PLAN.ELEMENT, "i32"))
         refuse_if(r, r.compare("icmp slt", kind, 0), 16, request(r, data, REQUEST.GLOBAL))
         r.put(plan, PLAN.REDUCTION, kind)
     for axis in range(AXES):
@@ -86,7 +88,7 @@ def _store(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None:
         refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, data, REQUEST.GLOBAL))
     with r.when(r.differs(step, StoreStep.RELEASE)):
         _aim(r, plan, request(r, data, REQUEST.SHARED), 0)
-    r.give(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, line, verb))
+    r.give(_rows(r, plan, lane, verb))
 
 
 # -- row after row --------------------------------------------------------------------------------------
@@ -163,15 +165,15 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
     high = r.select(there, r.intrinsic("llvm.smin", high, count), zero)
     low = r.intrinsic("llvm.smin", low, high)
     place = r.op("add", place, r.op("mul", start, r.field(plan, PLAN.UNIT, "i64")))
-    given = (plan, offset, place, low, high, r["lane"], r["line"])
+    row = (plan, offset, place, low, high)
     answer = r.variable("i32", 0)
     with r.when(r.equals(r["verb"], Verb.LOAD)):
-        answer.put(r.call("tw_tensor_fetch", "i32", *r.pointers(), *given))
+        answer.put(_fetch(r, *row, r["lane"]))
     with r.otherwise():
         with r.when(r.equals(r["verb"], Verb.LOOK)):
-            r.call("tw_watch_row", "void", *given[:5])
+            r.call("tw_watch_row", "void", *row)
         with r.otherwise():
-            answer.put(r.call("tw_tensor_gather", "i32", *r.pointers(), *given, r["verb"]))
+            answer.put(_gather(r, *row, r["lane"], r["verb"]))
     r.give_unless_zero(answer.get())
 
 
@@ -181,7 +183,7 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
     away = r.op("sub", address, r.field(plan, PLAN.FIRST, "i64"))
     limit = r.intrinsic("llvm.usub.sat", r.field(plan, PLAN.LIMIT, "i64"), count)
     with r.when(r.is_at_least(away, limit)):
-        known = r.call("tw_find", "i1", r["ctx"], address, count, r.at(plan, PLAN.FIRST))
+        known = find_array(r, address, count, r.at(plan, PLAN.FIRST))
         with r.unless(known):
             find_span(r, address, count, Space.GLOBAL, write)
             r.give(1)
@@ -215,7 +217,7 @@ def _fetch(r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I64, 
                 _copy_in(r, scratch, unit)
             with r.when(r.differs(r.field(plan, PLAN.ROUNDS, "i32"), 0)):
                 _round(r, scratch, unit)
-    r.call("tw_tensor_place", "void", plan, offset, source.get(), 0)
+    _locate(r, plan, offset, source.get(), 0)
 
 
 def _fill(r: Routine, scratch: Value, row: Value) -> None:
@@ -293,7 +295,7 @@ def _gather(
     now = r.field(plan, PLAN.STORE_STEP, "i32")
     writes, over = (r.equals(now, one) for one in (StoreStep.WRITE, StoreStep.RELEASE))
     with r.unless(r.op("or", plain, over)):
-        r.call("tw_tensor_place", "void", plan, offset, scratch, 1)
+        _locate(r, plan, offset, scratch, 1)
     row = r.select(plain, straight, scratch)
     reduces = r.equals(verb, Verb.REDUCE)
     with r.when(r.equals(step, 1)):
@@ -305,7 +307,7 @@ def _gather(
             r.give(0)
         # The last 16 bytes are written whole, but not beyond the array: behind it, on a GPU, lies no other array.
         rounded = r.op("and", r.op("add", exact, _CHUNK - 1), -_CHUNK)
-        room = r.call("tw_find", "i1", r["ctx"], place, rounded, r.at(plan, PLAN.FIRST))
+        room = find_array(r, place, rounded, r.at(plan, PLAN.FIRST))
         count = r.select(room, rounded, exact)
         _deliver(r, _reach(r, place, count, 1), given, count)
     with r.otherwise(), r.count(high, low) as i:
@@ -319,6 +321,6 @@ def _gather(
 
 def _deliver(r: Routine, place: Value, row: Value, count: Value) -> None:
     with r.when(r.equals(r["verb"], Verb.REDUCE)):
-        r.call("tw_reduce", "void", r.field(r["plan"], PLAN.REDUCTION, "i32"), place, row, count)
+        reduce_row(r, r.field(r["plan"], PLAN.REDUCTION, "i32"), place, row, count)
     with r.otherwise():
         r.copy(place, row, count)

@@ -7,7 +7,7 @@ from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.bulk_requests import refuse_if
-from tilewise.emulator.support.memory_access import give_failed_if_null, resolve
+from tilewise.emulator.support.memory_access import find_memory
 from tilewise.emulator.support.tensor_map_layout import BYTES, MAGIC, MAP
 
 __all__: list[str] = []
@@ -18,11 +18,10 @@ _FOREIGN = 1  # in tensor_map.WRONG
 
 def _whole(r: Routine, address: Value, space: Value | int, write: int) -> Value:
     """Return the pointer to a map; leave the routine after a fault."""
-    found = []
-    for i in range(2):
-        found.append(resolve(r, r.op("add", address, i * _HALF), _HALF, space, r["lane"], write))
-        give_failed_if_null(r, found[-1])
-    return found[0]
+    halves = [
+        find_memory(r, r.op("add", address, i * _HALF), _HALF, space, r["lane"], write) for i in range(2)
+    ]
+    return halves[0]
 
 
 @routine("tw_map_set", "i32", *POINTERS)
@@ -52,9 +51,8 @@ def _replace(
 ) -> None:
     """Set a field of the map at each lane's address."""
     with r.each_lane(mask) as lane:
-        address, value = (r.element(r[name], lane, "i64") for name in ("addresses", "values"))
-        given = (address, space, field, length, value, lane, line)
-        r.give_unless_zero(r.call("tw_map_set", "i32", *r.pointers(), *given))
+        address, value = (r.element(source, lane, "i64") for source in (addresses, values))
+        r.give_unless_zero(_one(r, address, space, field, length, value, lane))
 
 
 @routine("tw_map_copy", "i32", *POINTERS)

@@ -7,7 +7,7 @@ from tilewise.emulator.llvm.routine import I32, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.bulk_requests import REQUEST, refuse_if, request
 from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
 
-__all__ = ["LONGEST", "PLAN"]
+__all__ = ["LONGEST", "PLAN", "make_plan"]
 
 LONGEST = 256 * 32  # bytes of a row
 _TF32 = 11  # and one more: the element types that are rounded when they are loaded
@@ -34,7 +34,7 @@ class PLAN:
 
 
 @routine("tw_tensor_plan", "i32", *POINTERS)
-def _plan(r: Routine, data: Ptr, plan: Ptr, lane: I32, line: I32) -> None:
+def make_plan(r: Routine, data: Ptr, plan: Ptr, lane: I32, line: I32) -> None:
     tensor = r.at(data, REQUEST.MAP)
     r.fill(plan, 0, PLAN.BYTES)
     named = request(r, data, REQUEST.GLOBAL)

@@ -104,7 +104,7 @@ class Matrix:
         small = r.is_below(self.room, _ROW_BYTES)
         with r.when(r.op("or", small, r.is_above(most, self.last))):
             access = (self.bits, most, Space.SHARED, self.across, self.room)
-            record_fault(r, FaultKind.MATRIX, 0, *access, line)
+            record_fault(r, FaultKind.MATRIX, 0, *access, line=line)
             r.give(1)
 
 

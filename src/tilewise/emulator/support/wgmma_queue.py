@@ -18,6 +18,7 @@ from tilewise.emulator.layout import LAUNCH, WARP, FaultKind, Status
 from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import find_warp
+from tilewise.emulator.support.memory_access import record_lanes_fault
 from tilewise.emulator.support.seeds import advance_seed
 
 __all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RANKS", "RECORD"]
@@ -92,7 +93,7 @@ def _moves_sums(r: Routine, ctx: Value) -> Value:
 
 
 def _fault(r: Routine, kind: FaultKind, line: Value) -> None:
-    r.call("tw_fault", "void", *r.pointers(), kind, line, r["mask"])
+    record_lanes_fault(r, kind, r["mask"])
 
 
 @routine("tw_wgmma_next", "ptr", "warp")
@@ -209,32 +210,31 @@ def _move_sums(r: Routine, info: Value, back: bool) -> None:
 @routine("tw_wgmma_until", "i32", *POINTERS)
 def _perform_groups(r: Routine, which: I32, target: I32) -> None:
     """Perform the products of the first ``target`` groups of the warps whose bits are set in ``which``."""
-    ctx = r["ctx"]
     panel = r.reserve(f"[{PANEL_BYTES} x i8]", 64)
     with r.loop() as rounds:
         leader, oldest = r.variable("ptr", NULL), r.variable("ptr", NULL)
         with _each_warp_of_group(r) as (number, warp), r.when(_is_selected(r, number)):
-            record = r.call("tw_wgmma_next", "ptr", warp, target)
+            record = _find_next(r, target, warp=warp)
             free = r.is_null(leader.get())
             with r.when(r.both(free, r.differs(record, NULL))):
                 leader.put(warp)
                 oldest.put(record)
         rounds.leave(r.is_null(leader.get()))
-        count = r.call("tw_wgmma_run", "i64", leader.get(), target)
+        count = _count_run(r, target, warp=leader.get())
         info = r.field(oldest.get(), RECORD.INFO, "ptr")
         _invoke(r, info, INFO.PACK, leader.get(), oldest.get(), count, panel)
         with _each_warp_of_group(r) as (number, warp), r.when(_is_selected(r, number)):
-            record = r.call("tw_wgmma_next", "ptr", warp, target)
+            record = _find_next(r, target, warp=warp)
             with r.when(r.differs(record, NULL)):
-                length = r.call("tw_wgmma_run", "i64", warp, target)
+                length = _count_run(r, target, warp=warp)
                 # NOTE: records beyond the run may be anything: they are compared only if they are there.
                 with (
                     r.when(r.is_at_least(length, count)),
-                    r.when(r.call("tw_wgmma_same", "i1", oldest.get(), record, count)),
+                    r.when(_same_matrices(r, oldest.get(), record, count)),
                 ):
                     own = r.field(record, RECORD.INFO, "ptr")
                     _invoke(r, own, INFO.MULTIPLY, warp, record, count, panel)
-                    r.call("tw_wgmma_finish", "void", ctx, warp, count)
+                    _finish(r, count, warp=warp)
 
 
 def _is_selected(r: Routine, number: Value) -> Value:
@@ -306,7 +306,7 @@ def _compact(r: Routine, state: Value) -> None:
     with r.when(r.equals(kept, 0)):
         target = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32"), 1)
         _perform_own(r, target)
-        r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
+        _return_sums(r, target)
     with r.otherwise():
         records = r.field(state, PRODUCTS.RECORDS, "ptr")
         there = r.op("sub", CAPACITY, kept)
@@ -322,7 +322,7 @@ def _perform_own(r: Routine, target: Value) -> None:
 
 
 def _perform(r: Routine, which: Value | int, target: Value) -> None:
-    answer = r.call("tw_wgmma_until", "i32", *r.pointers(), which, target)
+    answer = _perform_groups(r, which, target)
     r.give_if(r.differs(answer, 0), 2)
 
 
@@ -334,7 +334,7 @@ def _commit(r: Routine, mask: I32, line: I32) -> None:
     closed = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32"), 1)
     r.put(state, PRODUCTS.COMMITTED, closed)
     order = r.field(r["ctx"], LAUNCH.ORDER, "i64")
-    least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
+    least = _groups_of_all(r)
     with r.when(r.equals(order, _EAGER)), r.when(r.equals(least, closed)):
         _perform(r, _ALL_WARPS, closed)
     with r.when(r.is_above(order, _LATE)), r.when(_tosses_heads(r)):
@@ -353,7 +353,7 @@ def _resume(r: Routine, warp: Value, least: Value) -> None:
     waits = r.differs(awaited, 0)
     with r.when(r.both(waits, r.is_at_most(awaited, least))):
         _perform(r, _ALL_WARPS, awaited)
-        r.call("tw_wgmma_return", "void", r["ctx"], warp, awaited)
+        _return_sums(r, awaited, warp=warp)
         r.put(state, PRODUCTS.AWAITED, 0)
         r.put(warp, WARP.BLOCKED, 0)
         with r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.WAITING)):
@@ -367,10 +367,10 @@ def _wait(r: Routine, left: I32, mask: I32, line: I32) -> None:
     state = _state(r, r["warp"])
     closed = r.field(state, PRODUCTS.COMMITTED, "i32")
     target = r.intrinsic("llvm.usub.sat", closed, left)
-    least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
+    least = _groups_of_all(r)
     with r.when(r.is_at_most(target, least)):
         _perform(r, _ALL_WARPS, target)
-        r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
+        _return_sums(r, target)
         r.give(0)
     r.put(state, PRODUCTS.AWAITED, target)
     r.put(state, PRODUCTS.LINE, line)
