@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.emulator.check_layout import BYTES, MIXED, SEVERAL, Action
+from tilewise.emulator.check_layout import ACCESS, WHO, Action
 from tilewise.emulator.checking.static_facts import find_constants, map_lanes_to_words
 from tilewise.emulator.ptx.parse import parse
 
@@ -36,9 +36,9 @@ def test_words_have_the_lanes_and_bytes_that_are_accessed(
             own[lane] = own.get(lane, 0) | 1 << byte % 4
     wanted = {}
     for word, own in users.items():
-        together = SEVERAL if len(set(own.values())) == 1 else MIXED
+        together = WHO.SEVERAL if len(set(own.values())) == 1 else WHO.MIXED
         every = sum(1 << bit for bit in range(4) if any(part >> bit & 1 for part in own.values()))
         wanted[word] = (together if len(own) > 1 else next(iter(own)), every)
-    plain = all(who < SEVERAL and bytes_ == BYTES for who, bytes_ in wanted.values())
+    plain = all(who < WHO.SEVERAL and bytes_ == ACCESS.BYTES for who, bytes_ in wanted.values())
     careful = action == Action.ATOMIC or len(wanted) > 256 or (action == Action.STORE and not plain)
     assert map_lanes_to_words(lanes, size, action) == (None if careful else wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import BARRIERS_OF_BLOCK, CLOCKS, LANE_BITS
+from tilewise.emulator.check_layout import BARRIERS_OF_BLOCK, CLOCKS, WHO
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
     acquire,
@@ -124,7 +124,7 @@ def _release_other_blocks(r: Routine) -> None:
     To arrive is enough, even if the barrier orders nothing.
     """
     with each_block(r, r.field(r["block"], BLOCK.FIRST, "ptr")) as (_, other):
-        user = r.op("lshr", r.field(other, BLOCK.USER, "i32"), LANE_BITS)
+        user = r.op("lshr", r.field(other, BLOCK.USER, "i32"), WHO.LANE_BITS)
         with r.when(r.equals(user, serial_of(r))):
             r.put(other, BLOCK.USED, 0)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from tilewise.emulator.check_layout import (
+    ACCESS,
     CELLS,
     CLOCKS,
     COPY,
-    LANE_BITS,
-    LINE_BITS,
-    PROXY,
-    RELEASE,
     SHADOW,
-    STRONG,
+    SYNC,
+    WHO,
     Action,
     CopySide,
     FindingKind,
@@ -100,7 +98,7 @@ def _check_destination(
         r.give()
     changes = r.differs(reduces, 0)
     action = r.select(changes, Action.ATOMIC, Action.STORE)
-    flags = r.select(changes, PROXY | STRONG, PROXY)
+    flags = r.select(changes, ACCESS.PROXY | ACCESS.STRONG, ACCESS.PROXY)
     check_touch(r, lane, *stretch, GLOBAL, action, flags, values=values)
     mark(r, GLOBAL, *stretch, Mark.SET)
 
@@ -116,7 +114,7 @@ def _new_record(r: Routine, way: CopySide) -> Value:
         key = r.op("add", r["barrier"], 1)
         r.put(copy, COPY.KEY, key)
         r.put(copy, COPY.PHASE, phase_of(r, key))
-        sync_by_one(r, 1, r["barrier"], RELEASE, 1, lone_lane(r, bit))
+        sync_by_one(r, 1, r["barrier"], SYNC.RELEASE, 1, lone_lane(r, bit))
     return copy
 
 
@@ -126,7 +124,7 @@ def _write_shared(
 ) -> None:
     """Check and record a write in flight to a stretch of shared memory, which completes on an mbarrier."""
     changes = r.equals(action, Action.ATOMIC)
-    flags = r.select(changes, PROXY | STRONG, PROXY)
+    flags = r.select(changes, ACCESS.PROXY | ACCESS.STRONG, ACCESS.PROXY)
     check_touch(r, lane, address, length, SHARED, action, flags)
     _new_record(r, CopySide.TO_SHARED)
     mark(r, SHARED, address, length, Mark.SET)
@@ -135,7 +133,7 @@ def _write_shared(
 @routine("tw_check_leaves", "void", *WARP_PARAMETERS)
 def _read_shared(r: Routine, address: I64, length: I64, barrier: I64, lane: I32, line: I32) -> None:
     """Check and record a read in flight of a stretch of shared memory; a barrier of 0 means that it is of a group."""
-    check_touch(r, lane, address, length, SHARED, Action.LOAD, PROXY)
+    check_touch(r, lane, address, length, SHARED, Action.LOAD, ACCESS.PROXY)
     _new_record(r, CopySide.FROM_SHARED)
     mark(r, SHARED, address, length, Mark.LEAVE)
 
@@ -143,7 +141,7 @@ def _read_shared(r: Routine, address: I64, length: I64, barrier: I64, lane: I32,
 @routine("tw_check_tells", "void", *WARP_PARAMETERS)
 def _check_mbarrier(r: Routine, address: I64, bulk: I32, lane: I32, line: I32) -> None:
     """Report a copy whose mbarrier is not initialised before it; for a ``bulk`` copy, with a proxy fence between."""
-    check_touch(r, lane, address, 8, SHARED, Action.ATOMIC, STRONG)
+    check_touch(r, lane, address, 8, SHARED, Action.ATOMIC, ACCESS.STRONG)
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     known = look_up_shadow(r, SHARED, address, place)
     r.give_if(r.negation(r.both(known, r.differs(bulk, 0))))
@@ -151,11 +149,11 @@ def _check_mbarrier(r: Routine, address: I64, bulk: I32, lane: I32, line: I32) -
     first, stride = r.at(r.field(place, SHADOW.CELLS, "ptr"), row), r.field(place, SHADOW.STRIDE, "i64")
     columns = (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE)
     time, who, info = (r.field(r.at(first, r.op("mul", stride, i)), 0, "i32") for i in columns)
-    made, maker = r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), r.op("lshr", who, LANE_BITS)
+    made, maker = r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), r.op("lshr", who, WHO.LANE_BITS)
     theirs = r.element(made, r.op("urem", r.wide(maker), warps_of_cluster(r)), "i32")
     own = r.element(made, index_of(r), "i32")
     since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
     born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
     with r.when(r.both(since, r.is_above(time, born))):
-        found = (line, r.op("lshr", info, LINE_BITS), address, who, 8, PROXY)
+        found = (line, r.op("lshr", info, ACCESS.LINE_BITS), address, who, 8, ACCESS.PROXY)
         record_finding(r, FindingKind.MBARRIER_UNPUBLISHED, accessor(r, lane), *found)

@@ -11,20 +11,15 @@ from contextlib import contextmanager
 from enum import IntEnum
 
 from tilewise.emulator.check_layout import (
-    ALSO_ARRIVING,
-    ARRIVING,
+    ACCESS,
     CELLS,
     CLOCKS,
     COPIES,
     COPY,
     GROUP_KINDS,
-    LANE_BITS,
-    LEAVING,
-    MANY_LEAVING,
-    MOST_ARRIVING,
-    PROXY,
     SHADOW,
-    WHOLE,
+    STATE,
+    WHO,
     Action,
     CopySide,
     StoreStep,
@@ -105,27 +100,27 @@ def _mark_stretch(r: Routine, space: I32, address: I64, length: I64, what: I32, 
         cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
         cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
         state = r.field(cell[CELLS.STATE], 0, "i32")
-        leaving, also = r.op("and", state, MANY_LEAVING), r.op("and", state, MOST_ARRIVING)
+        leaving, also = r.op("and", state, STATE.MANY_LEAVING), r.op("and", state, STATE.MOST_ARRIVING)
         changed = r.variable("i32", state)
         with r.when(r.equals(what, Mark.SET)):
-            first = r.equals(r.op("and", state, ARRIVING), 0)
-            full = r.equals(also, MOST_ARRIVING)
-            more = r.select(full, state, r.op("add", state, ALSO_ARRIVING))
-            changed.put(r.select(first, r.op("or", state, ARRIVING), more))
+            first = r.equals(r.op("and", state, STATE.ARRIVING), 0)
+            full = r.equals(also, STATE.MOST_ARRIVING)
+            more = r.select(full, state, r.op("add", state, STATE.ALSO_ARRIVING))
+            changed.put(r.select(first, r.op("or", state, STATE.ARRIVING), more))
         with r.when(r.equals(what, Mark.LAND)):
             last = r.equals(also, 0)
-            fewer = r.op("sub", state, ALSO_ARRIVING)
-            changed.put(r.select(last, r.op("and", state, ~ARRIVING), fewer))
+            fewer = r.op("sub", state, STATE.ALSO_ARRIVING)
+            changed.put(r.select(last, r.op("and", state, ~STATE.ARRIVING), fewer))
             # NOTE: what is in shared memory may have been issued by another thread than waits for it.
             own = r.equals(r.field(cell[CELLS.WRITER], 0, "i32"), who)
             with r.when(r.op("or", own, r.equals(space, SHARED))):
                 r.put(cell[CELLS.WRITTEN], 0, time)
         with r.when(r.equals(what, Mark.LEAVE)):
-            full = r.equals(leaving, MANY_LEAVING)
-            changed.put(r.select(full, state, r.op("add", state, LEAVING)))
+            full = r.equals(leaving, STATE.MANY_LEAVING)
+            changed.put(r.select(full, state, r.op("add", state, STATE.LEAVING)))
         with r.when(r.equals(what, Mark.FREE)):
             none = r.equals(leaving, 0)
-            changed.put(r.select(none, state, r.op("sub", state, LEAVING)))
+            changed.put(r.select(none, state, r.op("sub", state, STATE.LEAVING)))
             own = r.equals(r.field(cell[CELLS.READER], 0, "i32"), who)
             with r.when(own):
                 r.put(cell[CELLS.READ], 0, time)
@@ -225,7 +220,7 @@ def complete_copy(r: Routine, copy: Ptr, lane: I32, time: I32) -> None:
     with r.when(r.equals(r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
         low, high, *numbers = (r.field(copy, COPY.PLACES + 4 * i, "i32") for i in range(6))
         beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.narrow(index_of(r)))
-        who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), LANE_BITS), WHOLE)
+        who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), WHO.LANE_BITS), WHO.WHOLE)
         bits = r.op("or", r.op("shl", r.wide(high), 32), r.wide(low))
         walk_matrix(r, bits, *numbers, Mark.FREE, time, who)
         r.give()
@@ -276,7 +271,7 @@ def walk_matrix(
 def _mark_row(r: Routine, place: Value) -> None:
     with r.when(r.equals(r["what"], Mark.LEAVE)):
         # NOTE: while it is issued, ``time`` is the line of the PTX.
-        check_touch(r, WHOLE, place, 16, SHARED, Action.LOAD, PROXY, r["time"])
+        check_touch(r, WHO.WHOLE, place, 16, SHARED, Action.LOAD, ACCESS.PROXY, r["time"])
     mark(r, SHARED, place, r.const("i64", 16), r["what"], r["time"], r["who"])
 
 

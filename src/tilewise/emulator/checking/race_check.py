@@ -9,23 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewise.emulator.check_layout import (
-    BITWISE,
-    BYTES,
-    CELLS,
-    CLOCKS,
-    FLAGS,
-    LANE_BITS,
-    LINE_BITS,
-    PASSED_ON,
-    PROXY,
-    SEVERAL,
-    SHADOW,
-    WHOLE,
-    WHOLE_WARP,
-    Action,
-    FindingKind,
-)
+from tilewise.emulator.check_layout import ACCESS, CELLS, CLOCKS, SHADOW, STATE, WHO, Action, FindingKind
 from tilewise.emulator.checking.shadow_lookup import find_shadow, look_up_shadow
 from tilewise.emulator.checking.shadow_word import ShadowWord, check_and_record, store_access
 from tilewise.emulator.checking.vector_clocks import (
@@ -42,8 +26,6 @@ from tilewise.emulator.llvm.routine import I32, I64, NULL, Loop, MutableValue, P
 from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["check_access"]
-
-_LANE_MASK = (1 << LANE_BITS) - 1
 
 
 @routine("tw_check", "void", *WARP_PARAMETERS)
@@ -105,8 +87,8 @@ def _each_shadow_word(
 
 def _ignores_unset(r: Routine) -> Value:
     """Whether this access may read uninitialised bytes: a bitwise operation, or a copy of a structure's padding."""
-    found = r.variable("i1", r.differs(r.op("and", r["flags"], BITWISE), 0))
-    with r.when(r.differs(r.op("and", r["flags"], PASSED_ON), 0)):
+    found = r.variable("i1", r.differs(r.op("and", r["flags"], ACCESS.BITWISE), 0))
+    with r.when(r.differs(r.op("and", r["flags"], ACCESS.PASSED_ON), 0)):
         found.put(_unset_is_padding(r, r["addresses"], r["mask"], r["size"], r["space"]))
     return found.get()
 
@@ -157,9 +139,9 @@ def _each_distinct_address(r: Routine, writes: Value) -> Iterator[tuple[Value, V
         those = together.get()
         left.put(r.without(rest, those))
         single = r.equals(those, alone)
-        name = r.select(single, lane, SEVERAL)
-        whole = r.differs(r.op("and", r["flags"], WHOLE_WARP), 0)
-        yield lane, address, r.select(whole, WHOLE, name)
+        name = r.select(single, lane, WHO.SEVERAL)
+        whole = r.differs(r.op("and", r["flags"], ACCESS.WHOLE_WARP), 0)
+        yield lane, address, r.select(whole, WHO.WHOLE, name)
 
 
 def _mark_used(word: ShadowWord, place: Value) -> None:
@@ -195,7 +177,7 @@ def _fast_read(word: ShadowWord, writes: Value) -> Value:
     r = word.r
     quick = r.variable("i1", 0)
     with r.unless(writes):
-        state = r.equals(r.op("and", word.get(CELLS.STATE), FLAGS | BYTES), 0)
+        state = r.equals(r.op("and", word.get(CELLS.STATE), STATE.FLAGS | ACCESS.BYTES), 0)
         past = r.is_at_most(word.get(CELLS.WRITTEN), word.ordered_until)
         plain = r.both(state, past, r.negation(word.remote))
         reader, earlier = word.get(CELLS.READER), word.get(CELLS.EARLIER_READER)
@@ -226,11 +208,11 @@ def _compare_stored(
     start = r.op("add", r.op("mul", r.op("mul", number, element), 32), within)
     mine = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(lane), element)))
     writer = word.get(CELLS.WRITER)
-    other = r.op("and", writer, _LANE_MASK)
+    other = r.op("and", writer, WHO.LANE_MASK)
     beside = r.both(
         r.equals(word.get(CELLS.WRITTEN), word.now),
         word.is_own_warp(writer),
-        r.equals(r.op("lshr", word.get(CELLS.WRITE), LINE_BITS), r["line"]),
+        r.equals(r.op("lshr", word.get(CELLS.WRITE), ACCESS.LINE_BITS), r["line"]),
     )
     theirs = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(r.op("and", other, 31)), element)))
     old = r.select(beside, theirs, r.at(r.field(place, SHADOW.MEMORY, "ptr"), word.offset))
@@ -272,7 +254,7 @@ def _check_stretch(
             old = r.at(r.field(place, SHADOW.MEMORY, "ptr"), word.offset)
             _equal(r, r.at(values, r.op("sub", here, address)), old, size, same)
         check_and_record(word, writes, stores, same)
-        proxy = r.differs(r.op("and", flags, PROXY), 0)
+        proxy = r.differs(r.op("and", flags, ACCESS.PROXY), 0)
         with r.when(r.both(proxy, r.negation(writes))):
             _check_proxy_fence(word)
 
@@ -281,10 +263,10 @@ def _check_proxy_fence(word: ShadowWord) -> None:
     """Report a read by the asynchronous proxy of a thread's write with no proxy fence of either warp between."""
     r = word.r
     time, who, info = (word.get(column) for column in (CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
-    thread = r.equals(r.op("and", info, PROXY), 0)
+    thread = r.equals(r.op("and", info, ACCESS.PROXY), 0)
     with r.when(r.both(thread, r.is_above(time, word.born))):
         warps = warps_of_cluster(r)
-        serial, fenced = r.wide(r.op("lshr", who, LANE_BITS)), r.field(clocks_of(r), CLOCKS.FENCED, "ptr")
+        serial, fenced = r.wide(r.op("lshr", who, WHO.LANE_BITS)), r.field(clocks_of(r), CLOCKS.FENCED, "ptr")
         theirs = r.element(fenced, r.op("urem", serial, warps), "i32")
         own = r.element(fenced, index_of(r), "i32")
         # NOTE: of other clusters' fences nothing is known here.

@@ -6,17 +6,7 @@ no earlier access can race with this one. In any other case it returns false, an
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import (
-    CELLS,
-    CHECK,
-    CLOCKS,
-    FLAGS,
-    LANE_BITS,
-    LINE_BITS,
-    SEVERAL,
-    SHADOW,
-    UNSET,
-)
+from tilewise.emulator.check_layout import ACCESS, CELLS, CHECK, CLOCKS, SHADOW, STATE, WHO
 from tilewise.emulator.checking.shadow_lookup import look_up_shadow
 from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, check_state, now_of, slot_of_warp
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
@@ -26,8 +16,7 @@ from tilewise.emulator.support.checked import serial_of
 
 __all__ = ["ROW"]
 
-_WARP_SHIFT = LANE_BITS
-_LANE_MASK = (1 << LANE_BITS) - 1
+_WARP_SHIFT = WHO.LANE_BITS
 ROW = 384  # bytes of a table for 32 words: which word, counted from the first; which lane; which bytes
 _VECTOR = "<32 x i32>"
 
@@ -64,7 +53,7 @@ class _FastAccess:
         r.give_if(r.negation(r.both(room, fits)), 0)
         self.ordered_until, self.now = past.get(), now_of(r)
         self.high = r.op("shl", serial_of(r), _WARP_SHIFT)
-        self.line = r.op("shl", r["line"], LINE_BITS)
+        self.line = r.op("shl", r["line"], ACCESS.LINE_BITS)
         self.first = r.at(self.cells.get(), self.offset.get())
         self.writes = r.differs(r["writes"], 0)
 
@@ -120,7 +109,7 @@ class _WordRow:
 
     def load(self) -> None:
         r = self.r
-        state = r.op("and", self.get(CELLS.STATE), FLAGS | UNSET)
+        state = r.op("and", self.get(CELLS.STATE), STATE.FLAGS | STATE.UNSET)
         wrong = r.op("or", self.is_late(CELLS.WRITTEN, CELLS.WRITER), r.differs(state, 0))
         self.leave_fast_path(wrong)
         reader, earlier = self.get(CELLS.READER), self.get(CELLS.EARLIER_READER)
@@ -132,7 +121,7 @@ class _WordRow:
         again = r.op("and", is_late, own)
         self.leave_fast_path(r.op("and", again, self.are_two_lanes(reader)))
         with r.when(self.has_any(first)):
-            several = r.op("or", r.op("shl", warp, shift), SEVERAL)
+            several = r.op("or", r.op("shl", warp, shift), WHO.SEVERAL)
             who = r.select(r.op("and", again, r.differs(reader, self.who)), several, self.who)
             self.select(first, (CELLS.READ, CELLS.READER, CELLS.READING), who)
         second = r.is_at_most(self.get(CELLS.EARLIER), self.ordered_until)
@@ -144,8 +133,8 @@ class _WordRow:
     def are_two_lanes(self, reader: Value) -> Value:
         """Of two readers of one warp: whether they are two single lanes, which the full check has to record."""
         r = self.r
-        alone = [r.op("and", who, _LANE_MASK) for who in (reader, self.who)]
-        together = [r.equals(lane, SEVERAL) for lane in alone]
+        alone = [r.op("and", who, WHO.LANE_MASK) for who in (reader, self.who)]
+        together = [r.equals(lane, WHO.SEVERAL) for lane in alone]
         other = r.differs(reader, self.who)
         return r.op("and", other, r.op("xor", r.op("or", *together), 1))
 
@@ -155,7 +144,7 @@ class _WordRow:
 
     def store(self) -> None:
         r = self.r
-        state = r.op("and", self.get(CELLS.STATE), FLAGS)
+        state = r.op("and", self.get(CELLS.STATE), STATE.FLAGS)
         wrong = r.differs(state, 0)
         for time, who in (
             (CELLS.WRITTEN, CELLS.WRITER),
@@ -205,7 +194,7 @@ class _OneWord(_WordRow):
 
     def load(self) -> None:
         r = self.r
-        state = r.op("and", self.get(CELLS.STATE), FLAGS | UNSET)
+        state = r.op("and", self.get(CELLS.STATE), STATE.FLAGS | STATE.UNSET)
         wrong = r.op("or", self.is_late(CELLS.WRITTEN, CELLS.WRITER), r.differs(state, 0))
         self.leave_fast_path(wrong)
         reader, warp = self.get(CELLS.READER), r.op("lshr", self.who, _WARP_SHIFT)
@@ -214,7 +203,7 @@ class _OneWord(_WordRow):
         again = r.both(is_late, own)
         self.leave_fast_path(r.both(again, self.are_two_lanes(reader)))
         with r.when(r.op("or", r.negation(is_late), own)):
-            several = r.op("or", r.op("shl", warp, _WARP_SHIFT), SEVERAL)
+            several = r.op("or", r.op("shl", warp, _WARP_SHIFT), WHO.SEVERAL)
             who = r.select(r.both(again, r.differs(reader, self.who)), several, self.who)
             self.put_all((CELLS.READ, CELLS.READER, CELLS.READING), who)
         with r.otherwise():

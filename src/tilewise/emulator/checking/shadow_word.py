@@ -9,27 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewise.emulator.check_layout import (
-    ARRIVING,
-    BLOCK_SCOPED,
-    BYTES,
-    CELLS,
-    CHECK,
-    CLOCKS,
-    CONSTANT,
-    DOUBTFUL,
-    FOREIGN,
-    LANE_BITS,
-    LINE_BITS,
-    MANY_LEAVING,
-    MIXED,
-    PROXY,
-    SEVERAL,
-    SHADOW,
-    STRONG,
-    WHOLE,
-    FindingKind,
-)
+from tilewise.emulator.check_layout import ACCESS, CELLS, CHECK, CLOCKS, SHADOW, STATE, WHO, FindingKind
 from tilewise.emulator.checking.vector_clocks import (
     check_state,
     clock_base,
@@ -48,7 +28,6 @@ from tilewise.emulator.support.checked import record_finding, serial_of
 
 __all__ = ["ShadowWord", "check_and_record", "store_access"]
 
-_LANE_MASK = (1 << LANE_BITS) - 1
 _UNKNOWN = 2
 _TIME_COLUMNS = (CELLS.WRITTEN, CELLS.READ, CELLS.EARLIER, CELLS.PLAIN)
 
@@ -67,14 +46,14 @@ class ShadowWord:
         self.clock, self.base = own_clock(r), clock_base(r)
         self.width = r.field(check_state(r), CHECK.WIDTH, "i64")
         self.blind = r.differs(r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0)
-        self.high = r.op("shl", self.serial, LANE_BITS)
-        self.line = r.op("shl", r["line"], LINE_BITS)
+        self.high = r.op("shl", self.serial, WHO.LANE_BITS)
+        self.line = r.op("shl", r["line"], ACCESS.LINE_BITS)
         # The lane that this clock covers further than its warp; whether a lane of this warp has a private clock.
-        self.further = r.op("lshr", covered_lane(r, self.clock), LANE_BITS)
+        self.further = r.op("lshr", covered_lane(r, self.clock), WHO.LANE_BITS)
         self.private = has_private_clock(r)
         self.proven = {column: (r.variable("i32", -1), r.variable("i32", 0)) for column in _TIME_COLUMNS}
         self.unset_ignored = r.variable("i32", _UNKNOWN)
-        self.flags = r.op("and", r["flags"], (1 << LINE_BITS) - 1)
+        self.flags = r.op("and", r["flags"], (1 << ACCESS.LINE_BITS) - 1)
         self.warps = r.narrow(r.field(r["ctx"], LAUNCH.WARPS, "i64"))
         self.alone = r.differs(r.field(check_state(r), CHECK.ALONE, "i64"), 0)
         self.least = r.element(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), "i32")
@@ -101,7 +80,7 @@ class ShadowWord:
 
     def is_strong(self, info: Value) -> Value:
         """Whether an access is atomic or synchronises."""
-        return self.r.differs(self.r.op("and", info, STRONG), 0)
+        return self.r.differs(self.r.op("and", info, ACCESS.STRONG), 0)
 
     def get(self, column: int) -> Value:
         return self.r.field(self.cell[column], 0, "i32")
@@ -111,18 +90,18 @@ class ShadowWord:
 
     def is_own_warp(self, other: Value) -> Value:
         """Whether an access was made by this warp."""
-        return self.r.equals(self.r.op("lshr", other, LANE_BITS), self.serial)
+        return self.r.equals(self.r.op("lshr", other, WHO.LANE_BITS), self.serial)
 
     def is_unordered(self, other: Value, time: Value, column: int) -> Value:
         """Whether the access of ``other`` at a time, read from ``column``, is not ordered before this one."""
         r = self.r
-        entry = r.op("sub", r.wide(r.op("lshr", other, LANE_BITS)), self.base)
+        entry = r.op("sub", r.wide(r.op("lshr", other, WHO.LANE_BITS)), self.base)
         inside = r.is_below(entry, self.width)
         known = r.element(self.clock, r.select(inside, entry, 0), "i32")
         before = r.select(inside, r.is_at_least(known, time), self.blind)
-        own_bytes = r.equals(r.op("and", other, _LANE_MASK), MIXED)
+        own_bytes = r.equals(r.op("and", other, WHO.LANE_MASK), WHO.MIXED)
         late = r.variable("i1", r.negation(r.op("or", before, r.both(own_bytes, self.is_own_warp(other)))))
-        further = r.equals(self.further, r.op("lshr", other, LANE_BITS))
+        further = r.equals(self.further, r.op("lshr", other, WHO.LANE_BITS))
         with r.when(late.get()):
             # Neighbouring words were mostly accessed by the same lanes, at the same time.
             who, till = self.proven[column]
@@ -142,29 +121,29 @@ class ShadowWord:
         Lanes that wait for a copy's mbarrier need not synchronise; a read that all lanes make as one is over for all.
         """
         r = self.r
-        copy = r.differs(r.op("and", info, PROXY), 0)
+        copy = r.differs(r.op("and", info, ACCESS.PROXY), 0)
         if not reads:  # groups of stores to global memory are waited for by the lane that issued them alone
             copy = r.both(copy, self.inside)
         else:
-            copy = r.op("or", copy, r.equals(r.op("and", other, _LANE_MASK), WHOLE))
+            copy = r.op("or", copy, r.equals(r.op("and", other, WHO.LANE_MASK), WHO.WHOLE))
         return r.both(copy, self.is_own_warp(other))
 
     def is_write_in_flight(self, write: Value) -> Value:
         """Whether these bytes are those that a copy in flight writes: one to global memory may write part of a word."""
         r = self.r
-        meets = r.differs(r.op("and", r.op("and", write, self.bytes), BYTES), 0)
-        return r.op("or", self.inside, r.both(meets, r.differs(r.op("and", write, PROXY), 0)))
+        meets = r.differs(r.op("and", r.op("and", write, self.bytes), ACCESS.BYTES), 0)
+        return r.op("or", self.inside, r.both(meets, r.differs(r.op("and", write, ACCESS.PROXY), 0)))
 
     def are_atomic(self, before: Value, other: Value) -> Value:
         """Whether both accesses are atomic, of scopes that include each other: then they do not race."""
         r = self.r
-        first, second = (r.op("and", info, STRONG | DOUBTFUL) for info in (before, self.info))
+        first, second = (r.op("and", info, ACCESS.STRONG | ACCESS.DOUBTFUL) for info in (before, self.info))
         most = r.op("or", first, second)  # of both atomic, or one atomic and one doubtful
-        both = r.differs(r.op("and", r.op("and", first, second), STRONG), 0)
-        strong = r.either(both, r.equals(most, STRONG | DOUBTFUL))
-        narrow = r.differs(r.op("and", r.op("or", before, self.info), BLOCK_SCOPED), 0)
+        both = r.differs(r.op("and", r.op("and", first, second), ACCESS.STRONG), 0)
+        strong = r.either(both, r.equals(most, ACCESS.STRONG | ACCESS.DOUBTFUL))
+        narrow = r.differs(r.op("and", r.op("or", before, self.info), ACCESS.BLOCK_SCOPED), 0)
         block = r.op("udiv", self.serial, self.warps)
-        theirs = r.op("udiv", r.op("lshr", other, LANE_BITS), self.warps)
+        theirs = r.op("udiv", r.op("lshr", other, WHO.LANE_BITS), self.warps)
         return r.both(strong, r.negation(r.both(narrow, r.differs(block, theirs))))
 
     def find_conflict(self, columns: tuple[int, int, int], reads: bool) -> tuple[Value, Value, Value, Value]:
@@ -172,7 +151,7 @@ class ShadowWord:
         time, who made it, and its bytes, flags and line."""
         r = self.r
         time, who, info = (self.get(column) for column in columns)
-        meet = r.differs(r.op("and", r.op("and", info, self.bytes), BYTES), 0)
+        meet = r.differs(r.op("and", r.op("and", info, self.bytes), ACCESS.BYTES), 0)
         late, other = (r.is_above(time, self.born), r.differs(who, self.who))
         found = r.variable("i1", 0)
         with r.when(r.both(meet, late, other)):
@@ -183,8 +162,8 @@ class ShadowWord:
 
     def report(self, kind: FindingKind | Value, other: Value, info: Value) -> None:
         r = self.r
-        before = r.op("lshr", info, LINE_BITS)
-        flags = r.op("or", self.flags, r.op("shl", r.op("and", info, (1 << LINE_BITS) - 1), 8))
+        before = r.op("lshr", info, ACCESS.LINE_BITS)
+        flags = r.op("or", self.flags, r.op("shl", r.op("and", info, (1 << ACCESS.LINE_BITS) - 1), 8))
         found = (r["line"], before, self.address, other, self.bytes, flags, r["space"])
         record_finding(r, kind, self.who, *found)
 
@@ -220,15 +199,15 @@ def check_and_record(word: ShadowWord, writes: Value, stores: Value, same: Mutab
 def _stores_one_constant(word: ShadowWord, info: Value) -> Value:
     """Whether both writes are one line's, of a constant: such a race with itself changes nothing."""
     r = word.r
-    constant = r.differs(r.op("and", r["flags"], CONSTANT), 0)
-    return r.both(constant, r.equals(r.op("lshr", info, LINE_BITS), r["line"]))
+    constant = r.differs(r.op("and", r["flags"], ACCESS.CONSTANT), 0)
+    return r.both(constant, r.equals(r.op("lshr", info, ACCESS.LINE_BITS), r["line"]))
 
 
 def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
     """Report reads of uninitialised bytes, and accesses to memory of copies in flight."""
     r = word.r
     state = word.get(CELLS.STATE)
-    odd = r.op("and", state, r.op("or", word.bytes, ARRIVING | MANY_LEAVING))
+    odd = r.op("and", state, r.op("or", word.bytes, STATE.ARRIVING | STATE.MANY_LEAVING))
     with r.when(r.differs(odd, 0)):
         missing = r.op("and", state, word.bytes)
         with r.unless(stores), r.when(r.differs(missing, 0)):
@@ -239,13 +218,13 @@ def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
             with r.when(r.differs(word.unset_ignored.get(), 1)):
                 word.report(FindingKind.UNSET, word.who, r.const("i32", 0))
         writer, write = word.get(CELLS.WRITER), word.get(CELLS.WRITE)
-        arriving = r.both(r.differs(r.op("and", state, ARRIVING), 0), word.is_write_in_flight(write))
+        arriving = r.both(r.differs(r.op("and", state, STATE.ARRIVING), 0), word.is_write_in_flight(write))
         with r.when(arriving), r.unless(word.are_atomic(write, writer)):
             kind = r.select(writes, FindingKind.WRITE_IN_FLIGHT, FindingKind.READ_IN_FLIGHT)
             word.report(kind, writer, write)
-        with r.when(writes), r.when(r.differs(r.op("and", state, MANY_LEAVING), 0)):
+        with r.when(writes), r.when(r.differs(r.op("and", state, STATE.MANY_LEAVING), 0)):
             word.report(FindingKind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
-    foreign = r.select(word.remote, FOREIGN, 0)
+    foreign = r.select(word.remote, STATE.FOREIGN, 0)
     rest = r.op("or", r.without(state, word.bytes), foreign)
     word.put(CELLS.STATE, rest)
 
@@ -257,16 +236,16 @@ def _record(word: ShadowWord, writes: Value, time: Value, who: Value, info: Valu
         together = r.both(
             r.equals(time, word.now),
             word.is_own_warp(who),
-            r.equals(r.op("lshr", info, LINE_BITS), r["line"]),
-            r.equals(r.op("and", r.op("and", info, word.bytes), BYTES), 0),
+            r.equals(r.op("lshr", info, ACCESS.LINE_BITS), r["line"]),
+            r.equals(r.op("and", r.op("and", info, word.bytes), ACCESS.BYTES), 0),
         )
         with r.when(r.both(word.is_strong(word.flags), r.negation(word.is_strong(info)))):
             # Later atomic accesses do not race with this write, but may with the plain one before it.
             pairs = ((CELLS.PLAIN, time), (CELLS.PLAIN_WRITER, who), (CELLS.PLAIN_WRITE, info))
             for column, value in pairs:
                 word.put(column, value)
-        mixed = r.op("or", word.high, MIXED)
-        joint = r.op("or", word.info, r.op("and", info, BYTES))
+        mixed = r.op("or", word.high, WHO.MIXED)
+        joint = r.op("or", word.info, r.op("and", info, ACCESS.BYTES))
         word.put(CELLS.WRITER, r.select(together, mixed, word.who))
         word.put(CELLS.WRITE, r.select(together, joint, word.info))
         word.put(CELLS.WRITTEN, word.now)
@@ -281,10 +260,10 @@ def _record_read(word: ShadowWord) -> None:
     stale = r.op("or", r.is_at_most(time, word.born), r.negation(word.is_unordered(who, time, CELLS.READ)))
     own = word.is_own_warp(who)
     with r.when(r.both(own, r.negation(stale), r.differs(who, word.who))):
-        alike = r.equals(r.op("and", r.op("xor", info, word.info), BYTES), 0)
-        both = r.op("or", word.high, r.select(alike, SEVERAL, MIXED))
+        alike = r.equals(r.op("and", r.op("xor", info, word.info), ACCESS.BYTES), 0)
+        both = r.op("or", word.high, r.select(alike, WHO.SEVERAL, WHO.MIXED))
         word.put(CELLS.READER, both)
-        word.put(CELLS.READING, r.op("or", word.info, r.op("and", info, BYTES)))
+        word.put(CELLS.READING, r.op("or", word.info, r.op("and", info, ACCESS.BYTES)))
         word.put(CELLS.READ, word.now)
     with r.otherwise():
         with r.when(r.op("or", own, stale)):

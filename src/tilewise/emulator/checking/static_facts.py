@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tilewise.emulator.check_layout import BYTES, MIXED, SEVERAL, Action
+from tilewise.emulator.check_layout import ACCESS, WHO, Action
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Label, Register
@@ -118,10 +118,12 @@ def map_lanes_to_words(
         for _, part in users:
             bytes_ |= part
         alike = all(part == bytes_ for _, part in users)
-        result[word] = (users[0][0] if len(users) == 1 else SEVERAL if alike else MIXED, bytes_)
+        result[word] = (users[0][0] if len(users) == 1 else WHO.SEVERAL if alike else WHO.MIXED, bytes_)
     if action == Action.ATOMIC or len(result) > _MOST_WORDS:
         return None
-    if action == Action.STORE and any(who >= SEVERAL or bytes_ != BYTES for who, bytes_ in result.values()):
+    if action == Action.STORE and any(
+        who >= WHO.SEVERAL or bytes_ != ACCESS.BYTES for who, bytes_ in result.values()
+    ):
         return None
     return result
 

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import (
-    ACQUIRE,
-    BLOCK_SCOPE,
-    CHECK,
-    CLOCKS,
-    PHASE_OVER,
-    RELAXED,
-    RELEASE,
-    SYNC_VAR_KEY,
-)
+from tilewise.emulator.check_layout import CHECK, CLOCKS, SYNC, SYNC_VAR_KEY
 from tilewise.emulator.checking.async_copies import complete_phase
 from tilewise.emulator.checking.vector_clocks import (
     WARP_PARAMETERS,
@@ -107,13 +98,13 @@ def _sync(r: Routine, addresses: Ptr, mask: I32, space: I32, how: I32) -> None:
             address.put(r.op("or", address.get(), r.op("shl", rank, RANK_SHIFT)))
         with r.when(r.differs(before.get(), address.get())):
             before.put(address.get())
-            with r.when(r.both(inside, _has_flag(r, PHASE_OVER))):
+            with r.when(r.both(inside, _has_flag(r, SYNC.PHASE_OVER))):
                 complete_phase(r, r.op("add", address.get(), 1))
             with r.unless(inside):
                 serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
                 near = r.op("xor", address.get(), r.op("shl", r.op("add", serial, 1), 40))
                 sync_by_one(r, shared.get(), near, how, 0, alone)
-            with r.unless(r.both(r.negation(inside), _has_flag(r, BLOCK_SCOPE))):
+            with r.unless(r.both(r.negation(inside), _has_flag(r, SYNC.BLOCK_SCOPE))):
                 sync_by_one(r, shared.get(), address.get(), how, 1, alone)
 
 
@@ -122,17 +113,17 @@ def sync_by_one(r: Routine, shared: I32, key: I64, how: I32, wide: I32, lane: I3
     """A warp, or one lane of it, synchronises by one sync variable, of its cluster (``shared``) or of the launch."""
     spot = _find_sync_var(r, shared, key)
     far = r.differs(r.op("and", wide, r.op("xor", shared, 1)), 0)
-    with r.when(_has_flag(r, RELAXED)):
+    with r.when(_has_flag(r, SYNC.RELAXED)):
         both = (CLOCKS.RELEASED, CLOCKS.PENDING)
         released, pending = (
             r.select(far, scope_clock(r, field, 1), scope_clock(r, field, 0)) for field in both
         )
-        with r.when(_has_flag(r, RELEASE)):
+        with r.when(_has_flag(r, SYNC.RELEASE)):
             join(r, spot, released, lane)
-        with r.when(_has_flag(r, ACQUIRE)):
+        with r.when(_has_flag(r, SYNC.ACQUIRE)):
             join(r, pending, spot)
         r.give()
-    with r.when(_has_flag(r, ACQUIRE)):
+    with r.when(_has_flag(r, SYNC.ACQUIRE)):
         acquire(r, spot, lane)
-    with r.when(_has_flag(r, RELEASE)):
+    with r.when(_has_flag(r, SYNC.RELEASE)):
         release(r, spot, 1, lane)

@@ -13,7 +13,7 @@ covered. Races may be missed by that, none are made up.
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, FOREVER, LANE_BITS, TAIL, WHOLE
+from tilewise.emulator.check_layout import CHECK, CLOCKS, FOREVER, TAIL, WHO
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, Ptr, Routine, routine
@@ -52,7 +52,6 @@ __all__ = [
 WARP_PARAMETERS = ("ctx", "block", "warp")  # of a routine that a warp calls
 ALL = Value("i32", "-1")  # in place of a lane that synchronises: several lanes do
 _TRUE = Value("i32", "1")
-_LANE_MASK = (1 << LANE_BITS) - 1
 _BY, _TILL = 0, 4  # in a clock's tail: one lane, and up to when; 0 if there is none
 _FENCED_LANES = 8  # in the tail of a fence's clock: up to when it covers any one lane of this warp; 0 if none
 
@@ -179,7 +178,7 @@ def update_least(r: Routine) -> None:
 
 def _entry_of(r: Routine, who: Value) -> tuple[Value, Value]:
     """The index of an accessor's warp in a clock, and whether the clock has it."""
-    entry = r.op("sub", r.wide(r.op("lshr", who, LANE_BITS)), clock_base(r))
+    entry = r.op("sub", r.wide(r.op("lshr", who, WHO.LANE_BITS)), clock_base(r))
     return entry, r.is_below(entry, clock_width(r))
 
 
@@ -294,7 +293,7 @@ def ordered_before(r: Routine, other: I32, time: I32, me: I32) -> None:
     entry, inside = _entry_of(r, other)
     with r.unless(inside):
         r.give(r.differs(r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0))
-    mine = r.op("add", r.op("and", me, _LANE_MASK), 1)
+    mine = r.op("add", r.op("and", me, WHO.LANE_MASK), 1)
     own = r.equals(r.field(_private_lane(r), 0, "i32"), mine)
     found = r.variable("i1", 0)
     for clock, counts in ((own_clock(r), Value("i1", "true")), (_private_clock(r), own)):
@@ -302,8 +301,8 @@ def ordered_before(r: Routine, other: I32, time: I32, me: I32) -> None:
             row = r.is_at_least(r.element(clock, entry, "i32"), time)
             tail = _tail(r, clock)
             apart = r.op("xor", r.field(tail, _BY, "i32"), other)
-            whole = r.equals(r.op("and", other, _LANE_MASK), WHOLE)
-            warp = r.both(r.equals(r.op("lshr", apart, LANE_BITS), 0), whole)
+            whole = r.equals(r.op("and", other, WHO.LANE_MASK), WHO.WHOLE)
+            warp = r.both(r.equals(r.op("lshr", apart, WHO.LANE_BITS), 0), whole)
             those = r.op("or", r.equals(apart, 0), warp)
             till = r.is_at_least(r.field(tail, _TILL, "i32"), time)
             found.put(r.op("or", found.get(), r.op("or", row, r.both(those, till))))

@@ -7,7 +7,7 @@ since the last fence, and the group of products that uses it; the index is the r
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, COPY, WHOLE, CopySide, FindingKind
+from tilewise.emulator.check_layout import CHECK, CLOCKS, COPY, WHO, CopySide, FindingKind
 from tilewise.emulator.checking.flight_records import (
     PRODUCTS,
     Mark,
@@ -51,7 +51,7 @@ def _closed_groups(r: Routine) -> Value:
 
 
 def _report(r: Routine, kind: FindingKind, before: Value | int, lane: Value | int) -> None:
-    record_finding(r, kind, accessor(r, lane), r["line"], before, 0, accessor(r, WHOLE))
+    record_finding(r, kind, accessor(r, lane), r["line"], before, 0, accessor(r, WHO.WHOLE))
 
 
 def _first_lane(r: Routine) -> Value:
@@ -103,14 +103,14 @@ def _issue(r: Routine, numbers: Ptr, count: I64, line: I32) -> None:
     never = r.equals(r.field(table, _FENCED, "i32"), 0)
     dirty = r.both(r.negation(never), r.differs(r.field(table, _WRITES, "i32"), 0))
     with r.when(never):
-        _report(r, FindingKind.REGISTER_UNFENCED, 0, WHOLE)
+        _report(r, FindingKind.REGISTER_UNFENCED, 0, WHO.WHOLE)
         r.put(table, _FENCED, 1)
     group = r.op("add", _closed_groups(r), 1)
     with r.count(count) as i:
         entry = r.item(table, r.element(numbers, i, "i32"), ENTRY_BYTES)
         written = r.field(entry, _WRITTEN, "i32")
         with r.when(r.both(dirty, r.differs(written, 0))):
-            _report(r, FindingKind.REGISTER_UNFENCED, written, WHOLE)
+            _report(r, FindingKind.REGISTER_UNFENCED, written, WHO.WHOLE)
         r.put(entry, _WRITTEN, 0)
         r.put(entry, _GROUP, group)
         r.put(entry, _ISSUED, line)
@@ -144,4 +144,4 @@ def _issue_matrix(r: Routine, bits: I64, first: I32, rows: I32, bricks: I32, acr
     request = (r.narrow(bits), high, start, rows, bricks, across)
     for i, value in enumerate(request):
         r.put(copy, COPY.PLACES + 4 * i, value)
-    walk_matrix(r, bits, start, rows, bricks, across, Mark.LEAVE, line, accessor(r, WHOLE))
+    walk_matrix(r, bits, start, rows, bricks, across, Mark.LEAVE, line, accessor(r, WHO.WHOLE))

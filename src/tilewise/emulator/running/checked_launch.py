@@ -18,13 +18,12 @@ from tilewise.emulator.check_layout import (
     COPY,
     FINDING,
     GROUP_KINDS,
-    LANE_BITS,
-    NEW_STATE,
     RANGE,
-    SEVERAL,
     SHARED_SYNC_VARS,
+    STATE,
     SYNC_VAR_KEY,
     TAIL,
+    WHO,
     FindingKind,
     stride_of,
 )
@@ -152,7 +151,7 @@ class Checks:
             words = -(-item.size // 4)
             at = stride * CELLS.STATE
             states = cells.bytes[at : at + 4 * words].view(np.uint32)
-            states[:] = NEW_STATE if unset is True else _packed(unset, words)
+            states[:] = STATE.NEW if unset is True else _packed(unset, words)
         return cells
 
     def unset(self) -> dict[int, Unset]:
@@ -273,9 +272,9 @@ class Checks:
 
     def side(self, who: int, line: int) -> Side:
         """A finding's access, of the packed warp and lane ``who``, at a line."""
-        lane, serial = who & ((1 << LANE_BITS) - 1), who >> LANE_BITS
+        lane, serial = who & ((1 << WHO.LANE_BITS) - 1), who >> WHO.LANE_BITS
         block, warp = divmod(serial, self.warps_of_block)
-        thread = None if lane >= SEVERAL else warp * 32 + lane
+        thread = None if lane >= WHO.SEVERAL else warp * 32 + lane
         return Side(line, self._block(block), thread, warp)
 
     def _block(self, number: int) -> tuple[int, int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tilewise.emulator.check_layout import PROXY, Action, StoreStep
+from tilewise.emulator.check_layout import ACCESS, Action, StoreStep
 from tilewise.emulator.layout import (
     BLOCK,
     FLIGHT,
@@ -224,7 +224,7 @@ def _aligned(r: Routine, *addresses: Value) -> None:
 def touch(r: Routine, address: Value, count: Value) -> None:
     """In a checked launch: check a copy's read of global memory. The routine has ``lane`` and ``line``."""
     with r.when(is_checked(r)):
-        check_touch(r, r["lane"], address, count, Space.GLOBAL, Action.LOAD, PROXY)
+        check_touch(r, r["lane"], address, count, Space.GLOBAL, Action.LOAD, ACCESS.PROXY)
 
 
 def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Value, step: Value) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import LANE_BITS
+from tilewise.emulator.check_layout import WHO
 from tilewise.emulator.layout import BLOCK, WARP, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import NULL, Routine
@@ -22,7 +22,7 @@ def serial_of(r: Routine) -> Value:
 
 def accessor(r: Routine, lane: Value | int) -> Value:
     """Return the name, in shadow memory and findings, of a lane of the warp."""
-    return r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
+    return r.op("or", r.op("shl", serial_of(r), WHO.LANE_BITS), lane)
 
 
 def check_touch(
