@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewise.emulator.check_layout import CLOCKS, COPY, Action, CopySide
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.checking.flight_records import (
     COPIED,
     PRODUCTS,
@@ -20,20 +21,13 @@ from tilewise.emulator.checking.flight_records import (
     with_rank,
 )
 from tilewise.emulator.checking.race_check import check_access
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    clocks_of,
-    index_of,
-    now_of,
-    tick,
-)
-from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr
 
 __all__ = ["complete_phase"]
 
 
-@routine("tw_check_copy", "void", *WARP_PARAMETERS)
-def _copy(r: Routine, addresses: Ptr, mask: I32, size: I32, line: I32) -> None:
+@check_routine("tw_check_copy")
+def _copy(r: CheckRoutine, addresses: Ptr, mask: I32, size: I32, line: I32) -> None:
     """Record copies to shared memory that some lanes issue, each of ``size`` bytes."""
     check_access(r, addresses, mask, size, SHARED, Action.STORE, 0, NULL, 4)
     copy = new_record(r, mask, size, COPIED, CopySide.TO_SHARED)
@@ -44,15 +38,15 @@ def _copy(r: Routine, addresses: Ptr, mask: I32, size: I32, line: I32) -> None:
         mark(r, SHARED, address, r.wide(size), Mark.SET)
 
 
-@routine("tw_check_commit", "void", *WARP_PARAMETERS)
-def _commit(r: Routine, mask: I32, kind: I32) -> None:
+@check_routine("tw_check_commit")
+def _commit(r: CheckRoutine, mask: I32, kind: I32) -> None:
     """Some lanes commit a group."""
     with r.each_lane(mask) as lane:
         r.change(r.item(groups_of(r, kind), lane, 4), 0, "add", 1)
 
 
-@routine("tw_check_landed", "void", *WARP_PARAMETERS)
-def _wait_groups(r: Routine, mask: I32, keep: I32, kind: I32, reads: I32) -> None:
+@check_routine("tw_check_landed")
+def _wait_groups(r: CheckRoutine, mask: I32, keep: I32, kind: I32, reads: I32) -> None:
     """Complete all groups but the last ``keep`` of some lanes that have waited; -1 for all. With ``reads``, only the
     reads of the groups.
 
@@ -63,7 +57,7 @@ def _wait_groups(r: Routine, mask: I32, keep: I32, kind: I32, reads: I32) -> Non
     with each_record(r) as copy:
         warp = r.wide(r.field(copy, COPY.WARP, "i32"))
         beside = r.both(products, r.is_below(r.op("sub", warp, first), 4))
-        mine = r.op("or", r.equals(warp, index_of(r)), beside)
+        mine = r.op("or", r.equals(warp, r.index()), beside)
         same = r.equals(r.field(copy, COPY.KIND, "i32"), kind)
         source = r.equals(r.field(copy, COPY.SIDE, "i32"), CopySide.FROM_SHARED)
         meant = r.op("or", source, r.equals(reads, 0))
@@ -74,16 +68,16 @@ def _wait_groups(r: Routine, mask: I32, keep: I32, kind: I32, reads: I32) -> Non
             own = r.element(r.at(copy, COPY.GROUPS), lane, "i32")
             since = r.op("sub", r.element(groups_of(r, kind), lane, "i32"), own)
             with r.when(r.compare("icmp sgt", since, keep)):
-                complete_copy(r, copy, lane, now_of(r))
+                complete_copy(r, copy, lane, r.now())
                 some.put(1)
     trim_records(r)
     with r.when(r.both(products, some.get())):
-        r.put(r.item(r.field(clocks_of(r), CLOCKS.PRODUCTS_DONE, "ptr"), first, 4), 0, now_of(r))
-        tick(r)
+        r.put(r.item(r.table(CLOCKS.PRODUCTS_DONE), first, 4), 0, r.now())
+        r.tick()
 
 
-@routine("tw_check_told", "void", *WARP_PARAMETERS)
-def _attach_to_mbarrier(r: Routine, addresses: Ptr, mask: I32) -> None:
+@check_routine("tw_check_told")
+def _attach_to_mbarrier(r: CheckRoutine, addresses: Ptr, mask: I32) -> None:
     """``cp.async.mbarrier.arrive``: attach some lanes' copies so far to mbarriers, whose phase completes them."""
     with r.each_lane(mask) as lane:
         address = r.op("and", r.element(addresses, lane, "i64"), 0xFFFF_FFFF)
@@ -91,18 +85,18 @@ def _attach_to_mbarrier(r: Routine, addresses: Ptr, mask: I32) -> None:
         phase = phase_of(r, key)
         bit = r.op("shl", 1, lane)
         with each_record(r) as copy:
-            mine = r.equals(r.wide(r.field(copy, COPY.WARP, "i32")), index_of(r))
+            mine = r.equals(r.wide(r.field(copy, COPY.WARP, "i32")), r.index())
             lanes = r.op("and", r.field(copy, COPY.LANES, "i32"), bit)
             kind = r.equals(r.field(copy, COPY.KIND, "i32"), COPIED)
             free = r.equals(r.field(copy, COPY.KEY, "i64"), 0)
             with r.when(r.both(mine, kind, free, r.differs(lanes, 0))):
                 r.put(copy, COPY.KEY, key)
                 r.put(copy, COPY.PHASE, phase)
-                r.put(copy, COPY.TIME, now_of(r))
+                r.put(copy, COPY.TIME, r.now())
 
 
-@routine("tw_check_seen", "void", *WARP_PARAMETERS)
-def complete_phase(r: Routine, key: I64) -> None:
+@check_routine("tw_check_seen")
+def complete_phase(r: CheckRoutine, key: I64) -> None:
     """Complete the copies attached to a phase of an mbarrier that was seen to be over."""
     phase = phase_of(r, key)
     with each_record(r) as copy:

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from tilewise.emulator.check_layout import BARRIERS_OF_BLOCK, CLOCKS, WHO
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    acquire,
-    clock_bytes,
-    clock_width,
-    clocks_of,
-    index_of,
-    join,
-    mark_synced,
-    now_of,
-    release,
-    scope_clock,
-    slot_of_warp,
-    tick,
-    widen,
-)
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
+from tilewise.emulator.checking.vector_clocks import acquire, join, release, widen
 from tilewise.emulator.layout import BARRIER, BLOCK, WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, Routine, routine
+from tilewise.emulator.llvm.routine import I32
 from tilewise.emulator.support.checked import serial_of
 from tilewise.emulator.support.cluster_parts import each_block
 
@@ -30,14 +16,14 @@ __all__: list[str] = []
 _CLUSTER_BARRIER = BARRIERS_OF_BLOCK - 1
 
 
-def _arrived_phase(r: Routine, number: Value | int) -> Value:
+def _arrived_phase(r: CheckRoutine, number: Value | int) -> Value:
     """Pointer to the phase of a barrier that a warp arrived in; behind the last barrier's, to the number and 1 more of
     the barrier that it waits at, or 0."""
-    row = r.op("mul", index_of(r), BARRIERS_OF_BLOCK + 1)
-    return r.item(r.field(clocks_of(r), CLOCKS.ARRIVED_PHASE, "ptr"), r.op("add", row, number), 4)
+    row = r.op("mul", r.index(), BARRIERS_OF_BLOCK + 1)
+    return r.item(r.table(CLOCKS.ARRIVED_PHASE), r.op("add", row, number), 4)
 
 
-def _barrier_slots(r: Routine, number: Value) -> tuple[Value, Value]:
+def _barrier_slots(r: CheckRoutine, number: Value) -> tuple[Value, Value]:
     """The index of a barrier in the cluster's tables, and the pointer to the phase that this warp arrived in."""
     rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
     whole = r.equals(number, _CLUSTER_BARRIER)
@@ -46,37 +32,37 @@ def _barrier_slots(r: Routine, number: Value) -> tuple[Value, Value]:
     return which, _arrived_phase(r, number)
 
 
-def _barrier_clock(r: Routine, which: Value, phase: Value) -> Value:
+def _barrier_clock(r: CheckRoutine, which: Value, phase: Value) -> Value:
     both = r.op("add", r.op("mul", which, 2), r.wide(r.op("and", phase, 1)))
-    start = r.field(clocks_of(r), CLOCKS.BARRIERS, "ptr")
-    return r.at(start, r.op("mul", both, clock_bytes(r)))
+    start = r.table(CLOCKS.BARRIERS)
+    return r.at(start, r.op("mul", both, r.clock_bytes()))
 
 
-def _fence_clock(r: Routine, which: Value, phase: Value, wide: int) -> Value:
+def _fence_clock(r: CheckRoutine, which: Value, phase: Value, wide: int) -> Value:
     """The clock of what fences of one scope before a barrier covered: warps behind it may release that too."""
     both = r.op("add", r.op("mul", which, 2), r.wide(r.op("and", phase, 1)))
     row = r.op("add", r.op("mul", both, 2), wide)
-    return r.at(r.field(clocks_of(r), CLOCKS.FENCES, "ptr"), r.op("mul", row, clock_bytes(r)))
+    return r.at(r.table(CLOCKS.FENCES), r.op("mul", row, r.clock_bytes()))
 
 
-def _end_slot(r: Routine, which: Value, phase: Value) -> Value:
+def _end_slot(r: CheckRoutine, which: Value, phase: Value) -> Value:
     both = r.op("add", r.op("mul", which, 2), r.wide(r.op("and", phase, 1)))
-    return r.item(r.field(clocks_of(r), CLOCKS.ENDS, "ptr"), both, 4)
+    return r.item(r.table(CLOCKS.ENDS), both, 4)
 
 
-def _end_phase(r: Routine, clock: Value, end: Value) -> None:
+def _end_phase(r: CheckRoutine, clock: Value, end: Value) -> None:
     """When the first warp passes: set the phase's end, beyond which the barrier's clock covers nothing."""
     with r.when(r.equals(r.field(end, 0, "i32"), 0)):
-        now = now_of(r)
+        now = r.now()
         r.put(end, 0, now)
-        tick(r)
-        with r.count(clock_width(r)) as i:
+        r.tick()
+        with r.count(r.clock_width()) as i:
             place = r.item(clock, i, 4)
             r.put(place, 0, r.intrinsic("llvm.umin", r.field(place, 0, "i32"), now))
 
 
-@routine("tw_check_arrive", "void", *WARP_PARAMETERS)
-def _arrive(r: Routine, number: I32, waits: I32, goes_on: I32, relaxed: I32, fences: I32) -> None:
+@check_routine("tw_check_arrive")
+def _arrive(r: CheckRoutine, number: I32, waits: I32, goes_on: I32, relaxed: I32, fences: I32) -> None:
     """A warp arrives at a barrier: 0 to 15 of its block, 16 of its cluster.
 
     ``goes_on`` is whether some of its lanes do anything before they pass. ``relaxed``: only
@@ -88,12 +74,12 @@ def _arrive(r: Routine, number: I32, waits: I32, goes_on: I32, relaxed: I32, fen
     """
     with r.when(r.differs(fences, 0)):
         for wide in (0, 1):
-            acquire(r, scope_clock(r, CLOCKS.PENDING, wide))
-            widen(r, scope_clock(r, CLOCKS.RELEASED, wide))
+            acquire(r, r.scope_clock(CLOCKS.PENDING, wide))
+            widen(r, r.scope_clock(CLOCKS.RELEASED, wide))
     which, came = _barrier_slots(r, r.wide(number))
     with r.when(r.differs(waits, 0)):
         r.put(_arrived_phase(r, BARRIERS_OF_BLOCK), 0, r.op("add", number, 1))
-    phases = r.item(r.field(clocks_of(r), CLOCKS.PHASES, "ptr"), which, 4)
+    phases = r.item(r.table(CLOCKS.PHASES), which, 4)
     own = r.item(r.at(r["block"], BLOCK.BARRIERS), r.op("and", number, 15), BARRIER.SIZE)
     arrived = r.variable("i32", r.field(own, BARRIER.THREADS, "i32"))
     with r.when(r.equals(number, _CLUSTER_BARRIER)):
@@ -102,23 +88,23 @@ def _arrive(r: Routine, number: I32, waits: I32, goes_on: I32, relaxed: I32, fen
     with r.when(r.equals(arrived.get(), 0)):
         fresh = r.op("add", r.field(phases, 0, "i32"), 1)
         r.put(phases, 0, fresh)
-        r.fill(_barrier_clock(r, which, fresh), 0, clock_bytes(r))
+        r.fill(_barrier_clock(r, which, fresh), 0, r.clock_bytes())
         with r.when(r.differs(fences, 0)):
-            r.fill(_fence_clock(r, which, fresh, 0), 0, r.op("mul", clock_bytes(r), 2))
+            r.fill(_fence_clock(r, which, fresh, 0), 0, r.op("mul", r.clock_bytes(), 2))
         r.put(_end_slot(r, which, fresh), 0, 0)
     phase = r.field(phases, 0, "i32")
     r.put(came, 0, phase)
     clock = _barrier_clock(r, which, phase)
     with r.when(r.differs(relaxed, 0)):
-        join(r, clock, scope_clock(r, CLOCKS.RELEASED, 1))
+        join(r, clock, r.scope_clock(CLOCKS.RELEASED, 1))
     with r.otherwise():
         release(r, clock, goes_on)
     with r.when(r.differs(fences, 0)):
         for wide in (0, 1):
-            join(r, _fence_clock(r, which, phase, wide), scope_clock(r, CLOCKS.RELEASED, wide))
+            join(r, _fence_clock(r, which, phase, wide), r.scope_clock(CLOCKS.RELEASED, wide))
 
 
-def _release_other_blocks(r: Routine) -> None:
+def _release_other_blocks(r: CheckRoutine) -> None:
     """Clear this warp's uses of other blocks' memory as it arrives at the cluster's barrier: they may exit behind it.
 
     To arrive is enough, even if the barrier orders nothing.
@@ -129,8 +115,8 @@ def _release_other_blocks(r: Routine) -> None:
             r.put(other, BLOCK.USED, 0)
 
 
-@routine("tw_check_through", "void", *WARP_PARAMETERS)
-def _pass_barrier(r: Routine, cluster: I32, fences: I32) -> None:
+@check_routine("tw_check_through")
+def _pass_barrier(r: CheckRoutine, cluster: I32, fences: I32) -> None:
     """A warp passes the barrier that it waits at, or that of its cluster: it acquires what others released there."""
     number = r.variable("i32", _CLUSTER_BARRIER + 1)
     with r.when(r.equals(cluster, 0)):
@@ -147,10 +133,10 @@ def _pass_barrier(r: Routine, cluster: I32, fences: I32) -> None:
     phase = r.field(came, 0, "i32")
     clock, end = _barrier_clock(r, which, phase), _end_slot(r, which, phase)
     _end_phase(r, clock, end)
-    mark_synced(r, r.field(end, 0, "i32"))
+    r.mark_synced(r.field(end, 0, "i32"))
     # NOTE: by the letter it takes a fence; compilers let a barrier do.
-    r.put(slot_of_warp(r, CLOCKS.PUBLISHED), 0, r.field(end, 0, "i32"))
+    r.put(r.slot_of_warp(CLOCKS.PUBLISHED), 0, r.field(end, 0, "i32"))
     acquire(r, clock)
     with r.when(r.differs(fences, 0)):
         for wide in (0, 1):
-            join(r, scope_clock(r, CLOCKS.RELEASED, wide), _fence_clock(r, which, phase, wide))
+            join(r, r.scope_clock(CLOCKS.RELEASED, wide), _fence_clock(r, which, phase, wide))

@@ -12,30 +12,22 @@ from tilewise.emulator.check_layout import (
     SYNC_VAR_KEY,
     FindingKind,
 )
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    check_state,
-    clock_bytes,
-    clocks_of,
-    now_of,
-    tick,
-    warps_of_cluster,
-)
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.layout import BLOCK, LAUNCH
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, routine
 from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__: list[str] = []
 
 
 @routine("tw_check_begin", "void", "ctx", "block")
-def _begin_block(r: Routine) -> None:
+def _begin_block(r: CheckRoutine) -> None:
     """Mark a block's shared memory as uninitialised; with the first block of a cluster, reset the cluster's clocks."""
     cells = r.field(r["block"], BLOCK.CELLS, "ptr")
     r.give_if(r.is_null(cells))
     shared = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
-    stride = r.field(check_state(r), CHECK.STRIDE, "i64")
+    stride = r.check_field(CHECK.STRIDE)
     r.fill(r.at(cells, r.op("mul", stride, CELLS.STATE)), 0x0F, r.op("and", r.op("add", shared, 3), -4))
     rank = r.field(r["block"], BLOCK.RANK, "i32")
     number = r.wide(r.field(r["block"], BLOCK.CLUSTER_Z, "i32"))
@@ -50,12 +42,12 @@ def _begin_block(r: Routine) -> None:
         _begin_cluster(r, first)
 
 
-def _begin_cluster(r: Routine, first: Value) -> None:
-    clocks = clocks_of(r)
-    warps = warps_of_cluster(r)
-    row = clock_bytes(r)
-    born = now_of(r)
-    tick(r)
+def _begin_cluster(r: CheckRoutine, first: Value) -> None:
+    clocks = r.clocks()
+    warps = r.warps_of_cluster()
+    row = r.clock_bytes()
+    born = r.now()
+    r.tick()
     r.put(clocks, CLOCKS.BEGAN, r.wide(born))
     r.put(clocks, CLOCKS.COUNT, r.const("i64", 0))
     for offset, bytes_ in (
@@ -63,8 +55,8 @@ def _begin_cluster(r: Routine, first: Value) -> None:
         (CLOCKS.RELEASED, r.op("mul", r.op("mul", warps, row), 2)),
         (CLOCKS.PENDING, r.op("mul", r.op("mul", warps, row), 2)),
         (CLOCKS.PRIVATE, r.op("mul", warps, row)),
-        (CLOCKS.REGISTERS, r.op("mul", warps, r.field(check_state(r), CHECK.REGISTERS, "i64"))),
-        (CLOCKS.SHUFFLED, r.op("mul", warps, r.field(check_state(r), CHECK.SHUFFLED, "i64"))),
+        (CLOCKS.REGISTERS, r.op("mul", warps, r.check_field(CHECK.REGISTERS))),
+        (CLOCKS.SHUFFLED, r.op("mul", warps, r.check_field(CHECK.SHUFFLED))),
         *(
             (offset, r.op("mul", warps, 4))
             for offset in (CLOCKS.PRIVATE_LANE, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRODUCTS_DONE)
@@ -76,7 +68,7 @@ def _begin_cluster(r: Routine, first: Value) -> None:
     size = r.op("add", row, SYNC_VAR_KEY)
     with r.count(r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64")) as i:
         r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.op("mul", i, size)), 0, r.const("i64", 0))
-    grid_wide = r.differs(r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
+    grid_wide = r.differs(r.check_field(CHECK.GRID_WIDE), 0)
     start = r.select(grid_wide, first, 0)
     with r.count(warps) as i:
         clock = r.at(r.field(clocks, CLOCKS.WARPS, "ptr"), r.op("mul", i, row))
@@ -88,7 +80,7 @@ def _begin_cluster(r: Routine, first: Value) -> None:
 
 @routine("tw_check_finding", "void", "ctx")
 def _record_finding(
-    r: Routine,
+    r: CheckRoutine,
     kind: I32,
     space: I32,
     line: I32,
@@ -99,7 +91,7 @@ def _record_finding(
     length: I32,
     flags: I32,
 ) -> None:
-    state = check_state(r)
+    state = r.state()
     count, start = r.field(state, CHECK.COUNT, "i64"), r.field(state, CHECK.FINDINGS, "ptr")
     with r.count(count) as i:
         known = r.item(start, i, FINDING.SIZE)
@@ -128,16 +120,16 @@ def _record_finding(
     r.put(fresh, FINDING.COUNT, r.const("i64", 1))
 
 
-@routine("tw_check_named", "void", *WARP_PARAMETERS)
-def _report_unnamed_lanes(r: Routine, mask: I32, line: I32) -> None:
+@check_routine("tw_check_named")
+def _report_unnamed_lanes(r: CheckRoutine, mask: I32, line: I32) -> None:
     """Report lanes (none, mostly) that run a warp-wide instruction whose mask does not name them."""
     r.give_if(r.equals(mask, 0))
     first = r.find_lowest(mask, True)
     record_finding(r, FindingKind.BAD_MASK, accessor(r, first), line)
 
 
-@routine("tw_check_took", "void", *WARP_PARAMETERS)
-def _note_allocations(r: Routine, addresses: Ptr, mask: I32, line: I32) -> None:
+@check_routine("tw_check_took")
+def _note_allocations(r: CheckRoutine, addresses: Ptr, mask: I32, line: I32) -> None:
     """Record who allocated blocks of the heap, and in which line, behind the sizes that lie at the addresses."""
     with r.each_lane(mask) as lane:
         address = r.element(addresses, lane, "i64")

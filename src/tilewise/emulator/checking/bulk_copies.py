@@ -15,6 +15,7 @@ from tilewise.emulator.check_layout import (
     FindingKind,
     StoreStep,
 )
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.checking.flight_records import (
     BULKS,
     GLOBAL,
@@ -29,17 +30,9 @@ from tilewise.emulator.checking.flight_records import (
 )
 from tilewise.emulator.checking.shadow_lookup import look_up_shadow
 from tilewise.emulator.checking.sync_vars import sync_by_one
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    clocks_of,
-    index_of,
-    lone_lane,
-    now_of,
-    warps_of_cluster,
-)
 from tilewise.emulator.layout import LAUNCH, Flight
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr
 from tilewise.emulator.support.bulk_requests import REQUEST, Verb, each_block
 from tilewise.emulator.support.checked import accessor, check_touch, record_finding
 from tilewise.emulator.support.tensor_plan import PLAN, make_plan
@@ -47,8 +40,8 @@ from tilewise.emulator.support.tensor_plan import PLAN, make_plan
 __all__: list[str] = []
 
 
-@routine("tw_check_bulk", "i32", *WARP_PARAMETERS, "worker")
-def _issue(r: Routine, kind: I32, data: Ptr, lane: I32, line: I32) -> None:
+@check_routine("tw_check_bulk", "i32", "worker")
+def _issue(r: CheckRoutine, kind: I32, data: Ptr, lane: I32, line: I32) -> None:
     """Check and record a bulk copy that a lane issues; ``data`` is its request."""
     verb = r.narrow(r.field(data, REQUEST.VERB, "i64"))
     count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
@@ -77,7 +70,7 @@ def _issue(r: Routine, kind: I32, data: Ptr, lane: I32, line: I32) -> None:
     _write_shared(r, far, count.get(), with_rank(r, barrier), action, bulk, lane)
 
 
-def _claim_destination(r: Routine) -> Value:
+def _claim_destination(r: CheckRoutine) -> Value:
     """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
     tensor = r.cast("zext", r.equals(r["kind"], Flight.TENSOR), "i32")
     copy = new_record(r, r.op("shl", 1, r["lane"]), 0, BULKS, CopySide.TO_GLOBAL)
@@ -87,14 +80,14 @@ def _claim_destination(r: Routine) -> Value:
     return walk_destination(r, tensor, r["data"], r["lane"], StoreStep.CLAIM)
 
 
-@routine("tw_check_destination", "void", *WARP_PARAMETERS)
+@check_routine("tw_check_destination")
 def _check_destination(
-    r: Routine, lane: I32, address: I64, length: I64, reduces: I32, line: I32, values: Ptr, step: I32
+    r: CheckRoutine, lane: I32, address: I64, length: I64, reduces: I32, line: I32, values: Ptr, step: I32
 ) -> None:
     """Check a stretch of global memory that a store will write, and mark it as in flight; or as written."""
     stretch = (address, length)
     with r.when(r.equals(step, StoreStep.RELEASE)):
-        mark(r, GLOBAL, *stretch, Mark.LAND, now_of(r), accessor(r, lane))
+        mark(r, GLOBAL, *stretch, Mark.LAND, r.now(), accessor(r, lane))
         r.give()
     changes = r.differs(reduces, 0)
     action = r.select(changes, Action.ATOMIC, Action.STORE)
@@ -103,7 +96,7 @@ def _check_destination(
     mark(r, GLOBAL, *stretch, Mark.SET)
 
 
-def _new_record(r: Routine, way: CopySide) -> Value:
+def _new_record(r: CheckRoutine, way: CopySide) -> Value:
     bit = r.op("shl", 1, r["lane"])
     copy = new_record(r, bit, r.narrow(r["length"]), BULKS, way)
     r.give_if(r.is_null(copy))
@@ -114,13 +107,13 @@ def _new_record(r: Routine, way: CopySide) -> Value:
         key = r.op("add", r["barrier"], 1)
         r.put(copy, COPY.KEY, key)
         r.put(copy, COPY.PHASE, phase_of(r, key))
-        sync_by_one(r, 1, r["barrier"], SYNC.RELEASE, 1, lone_lane(r, bit))
+        sync_by_one(r, 1, r["barrier"], SYNC.RELEASE, 1, r.lone_lane(bit))
     return copy
 
 
-@routine("tw_check_arrives", "void", *WARP_PARAMETERS)
+@check_routine("tw_check_arrives")
 def _write_shared(
-    r: Routine, address: I64, length: I64, barrier: I64, action: I32, bulk: I32, lane: I32, line: I32
+    r: CheckRoutine, address: I64, length: I64, barrier: I64, action: I32, bulk: I32, lane: I32, line: I32
 ) -> None:
     """Check and record a write in flight to a stretch of shared memory, which completes on an mbarrier."""
     changes = r.equals(action, Action.ATOMIC)
@@ -130,16 +123,16 @@ def _write_shared(
     mark(r, SHARED, address, length, Mark.SET)
 
 
-@routine("tw_check_leaves", "void", *WARP_PARAMETERS)
-def _read_shared(r: Routine, address: I64, length: I64, barrier: I64, lane: I32, line: I32) -> None:
+@check_routine("tw_check_leaves")
+def _read_shared(r: CheckRoutine, address: I64, length: I64, barrier: I64, lane: I32, line: I32) -> None:
     """Check and record a read in flight of a stretch of shared memory; a barrier of 0 means that it is of a group."""
     check_touch(r, lane, address, length, SHARED, Action.LOAD, ACCESS.PROXY)
     _new_record(r, CopySide.FROM_SHARED)
     mark(r, SHARED, address, length, Mark.LEAVE)
 
 
-@routine("tw_check_tells", "void", *WARP_PARAMETERS)
-def _check_mbarrier(r: Routine, address: I64, bulk: I32, lane: I32, line: I32) -> None:
+@check_routine("tw_check_tells")
+def _check_mbarrier(r: CheckRoutine, address: I64, bulk: I32, lane: I32, line: I32) -> None:
     """Report a copy whose mbarrier is not initialised before it; for a ``bulk`` copy, with a proxy fence between."""
     check_touch(r, lane, address, 8, SHARED, Action.ATOMIC, ACCESS.STRONG)
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
@@ -149,9 +142,9 @@ def _check_mbarrier(r: Routine, address: I64, bulk: I32, lane: I32, line: I32) -
     first, stride = r.at(r.field(place, SHADOW.CELLS, "ptr"), row), r.field(place, SHADOW.STRIDE, "i64")
     columns = (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE)
     time, who, info = (r.field(r.at(first, r.op("mul", stride, i)), 0, "i32") for i in columns)
-    made, maker = r.field(clocks_of(r), CLOCKS.PUBLISHED, "ptr"), r.op("lshr", who, WHO.LANE_BITS)
-    theirs = r.element(made, r.op("urem", r.wide(maker), warps_of_cluster(r)), "i32")
-    own = r.element(made, index_of(r), "i32")
+    made, maker = r.table(CLOCKS.PUBLISHED), r.op("lshr", who, WHO.LANE_BITS)
+    theirs = r.element(made, r.op("urem", r.wide(maker), r.warps_of_cluster()), "i32")
+    own = r.element(made, r.index(), "i32")
     since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
     born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
     with r.when(r.both(since, r.is_above(time, born))):

@@ -24,16 +24,11 @@ from tilewise.emulator.check_layout import (
     CopySide,
     StoreStep,
 )
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.checking.shadow_lookup import find_shadow, look_up_shadow
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    clocks_of,
-    index_of,
-    now_of,
-)
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, routine
 from tilewise.emulator.support.bulk_requests import store_bulk
 from tilewise.emulator.support.checked import accessor, check_touch, serial_of
 from tilewise.emulator.support.tensor import store_tensor
@@ -73,7 +68,7 @@ class Mark(IntEnum):
 
 
 def mark(
-    r: Routine,
+    r: CheckRoutine,
     space: Value | int,
     address: Value,
     count: Value,
@@ -86,7 +81,9 @@ def mark(
 
 
 @routine("tw_check_mark", "void", "ctx", "block")
-def _mark_stretch(r: Routine, space: I32, address: I64, length: I64, what: I32, time: I32, who: I32) -> None:
+def _mark_stretch(
+    r: CheckRoutine, space: I32, address: I64, length: I64, what: I32, time: I32, who: I32
+) -> None:
     """Change the in-flight mark of each word of a stretch of shared or global memory, as ``Mark`` says."""
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     r.fill(place, 0, SHADOW.SIZE)
@@ -128,17 +125,17 @@ def _mark_stretch(r: Routine, space: I32, address: I64, length: I64, what: I32, 
 
 
 # -- records --------------------------------------------------------------------------------------------
-def groups_of(r: Routine, kind: Value | int) -> Value:
+def groups_of(r: CheckRoutine, kind: Value | int) -> Value:
     """Pointer to how many groups each lane of this warp has committed."""
     number = r.fixed(kind, "i64") if isinstance(kind, int) else r.wide(kind)
-    row = r.op("add", r.op("mul", index_of(r), GROUP_KINDS), number)
-    return r.item(r.field(clocks_of(r), CLOCKS.GROUPS, "ptr"), row, 128)
+    row = r.op("add", r.op("mul", r.index(), GROUP_KINDS), number)
+    return r.item(r.table(CLOCKS.GROUPS), row, 128)
 
 
-@routine("tw_check_record", "ptr", *WARP_PARAMETERS)
-def new_record(r: Routine, mask: I32, length: I32, kind: I32, way: I32, line: I32) -> None:
+@check_routine("tw_check_record", "ptr")
+def new_record(r: CheckRoutine, mask: I32, length: I32, kind: I32, way: I32, line: I32) -> None:
     """A new record, for some lanes of a warp; null if there are too many."""
-    clocks = clocks_of(r)
+    clocks = r.clocks()
     count, start = (r.field(clocks, CLOCKS.COUNT, "i64"), r.field(clocks, CLOCKS.COPIES, "ptr"))
     found = r.variable("ptr", NULL)
     with r.when(r.is_below(count, COPIES)):
@@ -152,11 +149,11 @@ def new_record(r: Routine, mask: I32, length: I32, kind: I32, way: I32, line: I3
     r.give_if(r.is_null(copy), NULL)
     for offset, value in (
         (COPY.LANES, mask),
-        (COPY.WARP, r.narrow(index_of(r))),
+        (COPY.WARP, r.narrow(r.index())),
         (COPY.BYTES, length),
         (COPY.LINE, line),
         (COPY.KEY, r.const("i64", 0)),
-        (COPY.TIME, now_of(r)),
+        (COPY.TIME, r.now()),
         (COPY.KIND, kind),
         (COPY.SIDE, way),
     ):
@@ -165,26 +162,26 @@ def new_record(r: Routine, mask: I32, length: I32, kind: I32, way: I32, line: I3
     r.give(copy)
 
 
-def first_of_warpgroup(r: Routine) -> Value:
+def first_of_warpgroup(r: CheckRoutine) -> Value:
     """The first warp of this one's warpgroup, within its cluster."""
-    return r.op("sub", index_of(r), r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)))
+    return r.op("sub", r.index(), r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)))
 
 
 @contextmanager
-def each_record(r: Routine) -> Iterator[Value]:
-    clocks = clocks_of(r)
+def each_record(r: CheckRoutine) -> Iterator[Value]:
+    clocks = r.clocks()
     start = r.field(clocks, CLOCKS.COPIES, "ptr")
     with r.count(r.field(clocks, CLOCKS.COUNT, "i64")) as i:
         yield r.item(start, i, COPY.SIZE)
 
 
-def address_slot(r: Routine, copy: Value, lane: Value) -> Value:
+def address_slot(r: CheckRoutine, copy: Value, lane: Value) -> Value:
     return r.item(r.at(copy, COPY.PLACES), lane, 4)
 
 
-def trim_records(r: Routine) -> None:
+def trim_records(r: CheckRoutine) -> None:
     """Drop the complete records at the end."""
-    clocks = clocks_of(r)
+    clocks = r.clocks()
     start = r.field(clocks, CLOCKS.COPIES, "ptr")
     with r.loop() as loop:
         count = r.field(clocks, CLOCKS.COUNT, "i64")
@@ -194,7 +191,7 @@ def trim_records(r: Routine) -> None:
         r.put(clocks, CLOCKS.COUNT, r.op("sub", count, 1))
 
 
-def phase_of(r: Routine, key: Value) -> Value:
+def phase_of(r: CheckRoutine, key: Value) -> Value:
     """The parity of the phase that an mbarrier is in; its key is its address with a rank, and 1 more."""
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     address, found = r.op("sub", key, 1), r.variable("i32", 0)
@@ -205,21 +202,21 @@ def phase_of(r: Routine, key: Value) -> Value:
     return found.get()
 
 
-def with_rank(r: Routine, address: Value) -> Value:
+def with_rank(r: CheckRoutine, address: Value) -> Value:
     """An address of shared memory with the rank of its block."""
     rank = r.op("add", r.wide(r.field(r["block"], BLOCK.RANK, "i32")), 1)
     named = r.op("or", address, r.op("shl", rank, RANK_SHIFT))
     return r.select(r.is_below(address, 1 << RANK_SHIFT), named, address)
 
 
-@routine("tw_check_land", "void", *WARP_PARAMETERS)
-def complete_copy(r: Routine, copy: Ptr, lane: I32, time: I32) -> None:
+@check_routine("tw_check_land")
+def complete_copy(r: CheckRoutine, copy: Ptr, lane: I32, time: I32) -> None:
     """Complete one lane's copy as of a time: clear the marks of its memory."""
     bit = r.op("shl", 1, lane)
     r.put(copy, COPY.LANES, r.without(r.field(copy, COPY.LANES, "i32"), bit))
     with r.when(r.equals(r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
         low, high, *numbers = (r.field(copy, COPY.PLACES + 4 * i, "i32") for i in range(6))
-        beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.narrow(index_of(r)))
+        beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.narrow(r.index()))
         who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), WHO.LANE_BITS), WHO.WHOLE)
         bits = r.op("or", r.op("shl", r.wide(high), 32), r.wide(low))
         walk_matrix(r, bits, *numbers, Mark.FREE, time, who)
@@ -237,9 +234,17 @@ def complete_copy(r: Routine, copy: Ptr, lane: I32, time: I32) -> None:
 
 
 # -- what was in flight -------------------------------------------------------------------------------
-@routine("tw_check_matrix", "void", *WARP_PARAMETERS)
+@check_routine("tw_check_matrix")
 def walk_matrix(
-    r: Routine, bits: I64, first: I32, rows: I32, bricks: I32, across: I32, what: I32, time: I32, who: I32
+    r: CheckRoutine,
+    bits: I64,
+    first: I32,
+    rows: I32,
+    bricks: I32,
+    across: I32,
+    what: I32,
+    time: I32,
+    who: I32,
 ) -> None:
     """Mark each row of 16 bytes of the matrix that a descriptor describes (``wgmma_descriptor.py``) as read or free."""
 
@@ -268,7 +273,7 @@ def walk_matrix(
             _mark_row(r, place)
 
 
-def _mark_row(r: Routine, place: Value) -> None:
+def _mark_row(r: CheckRoutine, place: Value) -> None:
     with r.when(r.equals(r["what"], Mark.LEAVE)):
         # NOTE: while it is issued, ``time`` is the line of the PTX.
         check_touch(r, WHO.WHOLE, place, 16, SHARED, Action.LOAD, ACCESS.PROXY, r["time"])
@@ -276,7 +281,7 @@ def _mark_row(r: Routine, place: Value) -> None:
 
 
 @routine("tw_check_store", "i32", *POINTERS)
-def walk_destination(r: Routine, tensor: I32, data: Ptr, lane: I32, line: I32, step: I32) -> None:
+def walk_destination(r: CheckRoutine, tensor: I32, data: Ptr, lane: I32, line: I32, step: I32) -> None:
     """Walk the destination of a store to global memory, which is issued or complete: ``step``."""
     with r.when(r.differs(tensor, 0)):
         r.give(store_tensor(r, data, lane, step))

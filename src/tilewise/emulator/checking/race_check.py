@@ -10,27 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewise.emulator.check_layout import ACCESS, CELLS, CLOCKS, SHADOW, STATE, WHO, Action, FindingKind
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.checking.shadow_lookup import find_shadow, look_up_shadow
 from tilewise.emulator.checking.shadow_word import ShadowWord, check_and_record, store_access
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    clocks_of,
-    index_of,
-    merge_private_clock,
-    ordered_before,
-    warps_of_cluster,
-)
+from tilewise.emulator.checking.vector_clocks import merge_private_clock, ordered_before
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, NULL, Loop, MutableValue, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, Loop, MutableValue, Ptr, routine
 from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["check_access"]
 
 
-@routine("tw_check", "void", *WARP_PARAMETERS)
+@check_routine("tw_check")
 def check_access(
-    r: Routine,
+    r: CheckRoutine,
     addresses: Ptr,
     mask: I32,
     size: I32,
@@ -67,7 +61,7 @@ def check_access(
 
 @contextmanager
 def _each_shadow_word(
-    r: Routine, place: Value, start: Value, count: Value
+    r: CheckRoutine, place: Value, start: Value, count: Value
 ) -> Iterator[tuple[Loop, Value, Value, Value]]:
     """Loop over the words of a stretch that have shadow memory: yields the loop, an address, how many bytes of the
     word are accessed, and which, a bit for each."""
@@ -85,7 +79,7 @@ def _each_shadow_word(
         yield loop, here, size, bytes_
 
 
-def _ignores_unset(r: Routine) -> Value:
+def _ignores_unset(r: CheckRoutine) -> Value:
     """Whether this access may read uninitialised bytes: a bitwise operation, or a copy of a structure's padding."""
     found = r.variable("i1", r.differs(r.op("and", r["flags"], ACCESS.BITWISE), 0))
     with r.when(r.differs(r.op("and", r["flags"], ACCESS.PASSED_ON), 0)):
@@ -94,7 +88,7 @@ def _ignores_unset(r: Routine) -> Value:
 
 
 @routine("tw_check_padded", "i1", "ctx", "block")
-def _unset_is_padding(r: Routine, addresses: Ptr, mask: I32, size: I32, space: I32) -> None:
+def _unset_is_padding(r: CheckRoutine, addresses: Ptr, mask: I32, size: I32, space: I32) -> None:
     """Whether the uninitialised bytes are padding of a structure: the same in each lane's read, and not all of it."""
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
     count = r.wide(size)
@@ -120,7 +114,7 @@ def _unset_is_padding(r: Routine, addresses: Ptr, mask: I32, size: I32, space: I
 
 
 @contextmanager
-def _each_distinct_address(r: Routine, writes: Value) -> Iterator[tuple[Value, Value, Value]]:
+def _each_distinct_address(r: CheckRoutine, writes: Value) -> Iterator[tuple[Value, Value, Value]]:
     """Loop over the distinct addresses of the lanes: yields a first lane, its address, and the lane to record.
 
     Lanes that read one address are recorded as one access.
@@ -154,8 +148,8 @@ def _mark_used(word: ShadowWord, place: Value) -> None:
         r.put(owner, BLOCK.USE, r["line"])
 
 
-@routine("tw_check_leave", "void", *WARP_PARAMETERS)
-def _leave(r: Routine, lanes: I32) -> None:
+@check_routine("tw_check_leave")
+def _leave(r: CheckRoutine, lanes: I32) -> None:
     """Some lanes of a warp exit. Report a block whose last lanes exit while another block may still use its memory."""
     time, user = r.field(r["block"], BLOCK.USED, "i32"), r.field(r["block"], BLOCK.USER, "i32")
     last = r.equals(lanes, r.field(r["warp"], WARP.LIVE, "i32"))
@@ -219,16 +213,16 @@ def _compare_stored(
     _equal(r, mine, old, size, same)
 
 
-def _equal(r: Routine, mine: Value, old: Value, size: Value, same: MutableValue) -> None:
+def _equal(r: CheckRoutine, mine: Value, old: Value, size: Value, same: MutableValue) -> None:
     same.put(1)
     with r.count(size) as i:
         equal = r.equals(r.field(r.at(mine, i), 0, "i8"), r.field(r.at(old, i), 0, "i8"))
         same.put(r.both(same.get(), equal))
 
 
-@routine("tw_check_touch", "void", *WARP_PARAMETERS)
+@check_routine("tw_check_touch")
 def _check_stretch(
-    r: Routine,
+    r: CheckRoutine,
     lane: I32,
     address: I64,
     length: I64,
@@ -265,10 +259,10 @@ def _check_proxy_fence(word: ShadowWord) -> None:
     time, who, info = (word.get(column) for column in (CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
     thread = r.equals(r.op("and", info, ACCESS.PROXY), 0)
     with r.when(r.both(thread, r.is_above(time, word.born))):
-        warps = warps_of_cluster(r)
-        serial, fenced = r.wide(r.op("lshr", who, WHO.LANE_BITS)), r.field(clocks_of(r), CLOCKS.FENCED, "ptr")
+        warps = r.warps_of_cluster()
+        serial, fenced = r.wide(r.op("lshr", who, WHO.LANE_BITS)), r.table(CLOCKS.FENCED)
         theirs = r.element(fenced, r.op("urem", serial, warps), "i32")
-        own = r.element(fenced, index_of(r), "i32")
+        own = r.element(fenced, r.index(), "i32")
         # NOTE: of other clusters' fences nothing is known here.
         near = r.equals(r.op("udiv", serial, warps), r.op("udiv", r.wide(word.serial), warps))
         since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))

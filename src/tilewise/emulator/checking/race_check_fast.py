@@ -7,11 +7,11 @@ no earlier access can race with this one. In any other case it returns false, an
 from __future__ import annotations
 
 from tilewise.emulator.check_layout import ACCESS, CELLS, CHECK, CLOCKS, SHADOW, STATE, WHO
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.checking.shadow_lookup import look_up_shadow
-from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, check_state, now_of, slot_of_warp
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr
 from tilewise.emulator.support.checked import serial_of
 
 __all__ = ["ROW"]
@@ -24,18 +24,18 @@ _VECTOR = "<32 x i32>"
 class _FastAccess:
     """The start of both routines: where the words' cells are, and up to which time everything is ordered before."""
 
-    def __init__(self, r: Routine) -> None:
+    def __init__(self, r: CheckRoutine) -> None:
         self.r = r
         place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
         shared = r.equals(r["space"], Space.SHARED)
         odd = r.differs(r.op("and", r["address"], 3), 0)
         r.give_if(odd, 0)
-        state = check_state(r)
+        state = r.state()
         self.cells = r.variable("ptr", r.field(r["block"], BLOCK.CELLS, "ptr"))
         self.stride = r.variable("i64", r.field(state, CHECK.STRIDE, "i64"))
         self.offset = r.variable("i64", r["address"])
         limit = r.variable("i64", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
-        past = r.variable("i32", r.field(slot_of_warp(r, CLOCKS.LEAST), 0, "i32"))
+        past = r.variable("i32", r.field(r.slot_of_warp(CLOCKS.LEAST), 0, "i32"))
         with r.unless(shared):
             found = look_up_shadow(r, r["space"], r["address"], place)
             local = r.is_null(r.field(place, SHADOW.OWNER, "ptr"))
@@ -51,16 +51,16 @@ class _FastAccess:
         room = r.is_at_most(far, limit.get())
         fits = r.is_at_most(self.offset.get(), r.op("sub", limit.get(), far))
         r.give_if(r.negation(r.both(room, fits)), 0)
-        self.ordered_until, self.now = past.get(), now_of(r)
+        self.ordered_until, self.now = past.get(), r.now()
         self.high = r.op("shl", serial_of(r), _WARP_SHIFT)
         self.line = r.op("shl", r["line"], ACCESS.LINE_BITS)
         self.first = r.at(self.cells.get(), self.offset.get())
         self.writes = r.differs(r["writes"], 0)
 
 
-@routine("tw_check_row", "i1", *WARP_PARAMETERS)
+@check_routine("tw_check_row", "i1")
 def _row(
-    r: Routine, address: I64, table: Ptr, words: I64, space: I32, writes: I32, line: I32, span: I64
+    r: CheckRoutine, address: I64, table: Ptr, words: I64, space: I32, writes: I32, line: I32, span: I64
 ) -> None:
     """Check and record an access to adjacent words, a multiple of 32 of them; false if it needs the full check."""
     access = _FastAccess(r)
@@ -83,7 +83,7 @@ class _WordRow:
     """The shadow cells of 32 adjacent words, as vectors."""
 
     def __init__(
-        self, r: Routine, columns: list[Value], who: Value, info: Value, past: Value, now: Value
+        self, r: CheckRoutine, columns: list[Value], who: Value, info: Value, past: Value, now: Value
     ) -> None:
         self.r, self.columns, self.who, self.info = r, columns, who, info
         self.ordered_until, self.now = past, now
@@ -162,9 +162,9 @@ class _WordRow:
             self.put(column, value)
 
 
-@routine("tw_check_few", "i1", *WARP_PARAMETERS)
+@check_routine("tw_check_few", "i1")
 def _few(
-    r: Routine, address: I64, table: Ptr, words: I64, space: I32, writes: I32, line: I32, span: I64
+    r: CheckRoutine, address: I64, table: Ptr, words: I64, space: I32, writes: I32, line: I32, span: I64
 ) -> None:
     """Check and record an access to words that are not all adjacent; false if it needs the full check."""
     access = _FastAccess(r)

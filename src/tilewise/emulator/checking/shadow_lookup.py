@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from tilewise.emulator.check_layout import CHECK, CLOCKS, RANGE, SHADOW
-from tilewise.emulator.checking.vector_clocks import check_state, clocks_of
+from tilewise.emulator.checking.check_routine import CheckRoutine
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, routine
 from tilewise.emulator.support.cluster_parts import find_block
 
 __all__ = ["find_shadow", "look_up_shadow"]
 
 
-def find_shadow(r: Routine, place: Value, here: Value, space: Value) -> Value:
+def find_shadow(r: CheckRoutine, place: Value, here: Value, space: Value) -> Value:
     """Whether an address has shadow memory; ``place`` then describes it. It is a cache as well, and zero at first."""
     away = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
     known = r.variable("i1", r.is_below(away, r.field(place, SHADOW.BYTES, "i64")))
@@ -22,7 +22,7 @@ def find_shadow(r: Routine, place: Value, here: Value, space: Value) -> Value:
 
 
 @routine("tw_check_where", "i1", "ctx", "block")
-def look_up_shadow(r: Routine, space: I32, address: I64, place: Ptr) -> None:
+def look_up_shadow(r: CheckRoutine, space: I32, address: I64, place: Ptr) -> None:
     """The routine ``tw_check_where``: fills in ``place`` for an address; false if it has no shadow memory."""
     r.put(place, SHADOW.OWNER, NULL)
     start = r.variable("i64", -1)  # of the window of shared memory
@@ -36,9 +36,9 @@ def look_up_shadow(r: Routine, space: I32, address: I64, place: Ptr) -> None:
     _in_global(r, _range_of(r))
 
 
-def _in_shared(r: Routine, start: Value) -> None:
+def _in_shared(r: CheckRoutine, start: Value) -> None:
     """Answer for an address of shared memory, whose window begins at ``start``."""
-    place, state = r["place"], check_state(r)
+    place, state = r["place"], r.state()
     within = r.op("and", r.op("sub", r["address"], start), WINDOW - 1)
     rank = r.op("lshr", within, RANK_SHIFT)
     owner = r.variable("ptr", r["block"])
@@ -55,13 +55,13 @@ def _in_shared(r: Routine, start: Value) -> None:
     r.put(place, SHADOW.CELLS, r.field(here, BLOCK.CELLS, "ptr"))
     r.put(place, SHADOW.STRIDE, r.field(state, CHECK.STRIDE, "i64"))
     r.put(place, SHADOW.MEMORY, r.field(here, BLOCK.SHARED, "ptr"))
-    r.put(place, SHADOW.BEGAN, r.field(clocks_of(r), CLOCKS.BEGAN, "i64"))
+    r.put(place, SHADOW.BEGAN, r.field(r.clocks(), CLOCKS.BEGAN, "i64"))
     r.give(r.is_below(r.op("sub", r["address"], first_address), size))
 
 
-def _range_of(r: Routine) -> Value:
+def _range_of(r: CheckRoutine) -> Value:
     """The range that an address of global memory lies in; returns false from the routine if there is none."""
-    state = check_state(r)
+    state = r.state()
     known = r.variable("ptr", r.field(state, CHECK.LAST, "ptr"))
     r.give_if(r.is_null(known.get()), 0)
     with r.unless(_within(r, known.get())):
@@ -83,7 +83,7 @@ def _range_of(r: Routine) -> Value:
     return known.get()
 
 
-def _in_global(r: Routine, item: Value) -> None:
+def _in_global(r: CheckRoutine, item: Value) -> None:
     """Answer for an address within an array."""
     place = r["place"]
     first = r.field(item, RANGE.FIRST, "i64")
@@ -100,6 +100,6 @@ def _in_global(r: Routine, item: Value) -> None:
     r.give(r.differs(cells, NULL))
 
 
-def _within(r: Routine, item: Value) -> Value:
+def _within(r: CheckRoutine, item: Value) -> Value:
     first, end = r.field(item, RANGE.FIRST, "i64"), r.field(item, RANGE.END, "i64")
     return r.is_below(r.op("sub", r["address"], first), r.op("sub", end, first))

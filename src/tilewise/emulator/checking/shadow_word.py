@@ -10,20 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewise.emulator.check_layout import ACCESS, CELLS, CHECK, CLOCKS, SHADOW, STATE, WHO, FindingKind
-from tilewise.emulator.checking.vector_clocks import (
-    check_state,
-    clock_base,
-    clocks_of,
-    covered_lane,
-    has_private_clock,
-    index_of,
-    now_of,
-    ordered_before,
-    own_clock,
-)
+from tilewise.emulator.checking.check_routine import CheckRoutine
+from tilewise.emulator.checking.vector_clocks import COVERED_LANE, ordered_before
 from tilewise.emulator.layout import LAUNCH
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, MutableValue, Routine
+from tilewise.emulator.llvm.routine import NULL, MutableValue
 from tilewise.emulator.support.checked import record_finding, serial_of
 
 __all__ = ["ShadowWord", "check_and_record", "store_access"]
@@ -37,26 +28,26 @@ class ShadowWord:
     """Emits the check of one lane's access to one word, in a routine whose parameters are the access's ``space``,
     ``action``, ``flags`` and ``line``."""
 
-    r: Routine
-    ignores_unset: Callable[[Routine], Value] | None = None  # whether uninitialised bytes are no finding
+    r: CheckRoutine
+    ignores_unset: Callable[[CheckRoutine], Value] | None = None  # whether uninitialised bytes are no finding
 
     def __post_init__(self) -> None:
         r = self.r
-        self.now, self.serial = now_of(r), serial_of(r)
-        self.clock, self.base = own_clock(r), clock_base(r)
-        self.width = r.field(check_state(r), CHECK.WIDTH, "i64")
-        self.blind = r.differs(r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0)
+        self.now, self.serial = r.now(), serial_of(r)
+        self.clock, self.base = r.own_clock(), r.clock_base()
+        self.width = r.check_field(CHECK.WIDTH)
+        self.blind = r.differs(r.check_field(CHECK.INCOMPLETE), 0)
         self.high = r.op("shl", self.serial, WHO.LANE_BITS)
         self.line = r.op("shl", r["line"], ACCESS.LINE_BITS)
         # The lane that this clock covers further than its warp; whether a lane of this warp has a private clock.
-        self.further = r.op("lshr", covered_lane(r, self.clock), WHO.LANE_BITS)
-        self.private = has_private_clock(r)
+        self.further = r.op("lshr", r.field(r.tail_of(self.clock), COVERED_LANE, "i32"), WHO.LANE_BITS)
+        self.private = r.has_private_clock()
         self.proven = {column: (r.variable("i32", -1), r.variable("i32", 0)) for column in _TIME_COLUMNS}
         self.unset_ignored = r.variable("i32", _UNKNOWN)
         self.flags = r.op("and", r["flags"], (1 << ACCESS.LINE_BITS) - 1)
         self.warps = r.narrow(r.field(r["ctx"], LAUNCH.WARPS, "i64"))
-        self.alone = r.differs(r.field(check_state(r), CHECK.ALONE, "i64"), 0)
-        self.least = r.element(r.field(clocks_of(r), CLOCKS.LEAST, "ptr"), index_of(r), "i32")
+        self.alone = r.differs(r.check_field(CHECK.ALONE), 0)
+        self.least = r.element(r.table(CLOCKS.LEAST), r.index(), "i32")
 
     def begin_lane(self) -> None:
         """Start on another lane: drop what was proven by the private clock of the one before."""

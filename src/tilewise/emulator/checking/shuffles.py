@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import partial, reduce
 
 from tilewise.emulator.check_layout import CHECK, CLOCKS, SHUFFLED, FindingKind
-from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, check_state, clocks_of, index_of
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, Ptr
 from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["HEAD_BYTES", "ROW_BYTES"]
@@ -21,21 +21,23 @@ HEAD_BYTES = 64  # in front of the rows: whether any of them was ever set
 ROW_BYTES = 32 * 8
 
 
-def _table(r: Routine) -> Value:
-    size = r.field(check_state(r), CHECK.SHUFFLED, "i64")
-    return r.at(r.field(clocks_of(r), CLOCKS.SHUFFLED, "ptr"), r.op("mul", index_of(r), size))
+def _table(r: CheckRoutine) -> Value:
+    size = r.check_field(CHECK.SHUFFLED)
+    return r.at(r.table(CLOCKS.SHUFFLED), r.op("mul", r.index(), size))
 
 
-def _row(r: Routine, register: Value) -> Value:
+def _row(r: CheckRoutine, register: Value) -> Value:
     return r.item(r.at(_table(r), HEAD_BYTES), register, ROW_BYTES)
 
 
-def _return_if_all_defined(r: Routine) -> None:
+def _return_if_all_defined(r: CheckRoutine) -> None:
     r.give_if(r.equals(r.field(_table(r), 0, "i32"), 0))
 
 
-@routine("tw_check_shuffle", "void", *WARP_PARAMETERS)
-def _shuffle(r: Routine, target: I32, value: I32, sources: Ptr, named: Ptr, mask: I32, line: I32) -> None:
+@check_routine("tw_check_shuffle")
+def _shuffle(
+    r: CheckRoutine, target: I32, value: I32, sources: Ptr, named: Ptr, mask: I32, line: I32
+) -> None:
     """Lanes read ``value`` of other lanes: by lane which, and the lanes that its mask names."""
     values, row = r.reserve(f"[{ROW_BYTES} x i8]", 8), _row(r, target)
     r.copy(values, _row(r, value), ROW_BYTES)
@@ -55,8 +57,8 @@ def _shuffle(r: Routine, target: I32, value: I32, sources: Ptr, named: Ptr, mask
         r.put(r.item(row, lane, 8), 0, found.get())
 
 
-@routine("tw_check_spread", "void", *WARP_PARAMETERS)
-def _spread(r: Routine, target: I32, first: I32, second: I32, third: I32, mask: I32) -> None:
+@check_routine("tw_check_spread")
+def _spread(r: CheckRoutine, target: I32, first: I32, second: I32, third: I32, mask: I32) -> None:
     """Lanes compute ``target`` of up to three others; 0 stands for none."""
     _return_if_all_defined(r)
     rows = [_row(r, register) for register in (first, second, third)]
@@ -67,8 +69,8 @@ def _spread(r: Routine, target: I32, first: I32, second: I32, third: I32, mask: 
         r.put(r.item(row, lane, 8), 0, worst)
 
 
-@routine("tw_check_use", "void", *WARP_PARAMETERS)
-def _use(r: Routine, register: I32, mask: I32, line: I32) -> None:
+@check_routine("tw_check_use")
+def _use(r: CheckRoutine, register: I32, mask: I32, line: I32) -> None:
     """Lanes do with a register what others see: store it, branch by it, take it for an address."""
     _return_if_all_defined(r)
     row = _row(r, register)

@@ -4,58 +4,46 @@ from __future__ import annotations
 
 from tilewise.emulator.check_layout import CHECK, CLOCKS, SYNC, SYNC_VAR_KEY
 from tilewise.emulator.checking.async_copies import complete_phase
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    acquire,
-    check_state,
-    clock_bytes,
-    clocks_of,
-    join,
-    lone_lane,
-    now_of,
-    release,
-    scope_clock,
-    slot_of_warp,
-    tick,
-)
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
+from tilewise.emulator.checking.vector_clocks import acquire, join, release
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, RANK_SHIFT, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, routine
 
 __all__ = ["sync_by_one"]
 
 _HASH_FACTOR = 0x9E3779B97F4A7C15
 
 
-@routine("tw_check_fence", "void", *WARP_PARAMETERS)
-def _fence(r: Routine, mask: I32, wide: I32) -> None:
+@check_routine("tw_check_fence")
+def _fence(r: CheckRoutine, mask: I32, wide: I32) -> None:
     """A fence of the block's scope, or of a wider one: relaxed accesses before it acquire, those after it
     release."""
-    far, lane = r.differs(wide, 0), lone_lane(r, mask)
+    far, lane = r.differs(wide, 0), r.lone_lane(mask)
     for scope in (0, 1):
         with r.when(far if scope else Value("i1", "true")):
-            acquire(r, scope_clock(r, CLOCKS.PENDING, scope), lane)
-            release(r, scope_clock(r, CLOCKS.RELEASED, scope), 1, lane, 1)
+            acquire(r, r.scope_clock(CLOCKS.PENDING, scope), lane)
+            release(r, r.scope_clock(CLOCKS.RELEASED, scope), 1, lane, 1)
 
 
-@routine("tw_check_proxy", "void", *WARP_PARAMETERS)
-def _proxy_fence(r: Routine, accesses: I32) -> None:
+@check_routine("tw_check_proxy")
+def _proxy_fence(r: CheckRoutine, accesses: I32) -> None:
     """A proxy fence: the asynchronous proxy sees this warp's accesses; without ``accesses``, its mbarriers alone."""
-    r.put(slot_of_warp(r, CLOCKS.PUBLISHED), 0, now_of(r))
+    r.put(r.slot_of_warp(CLOCKS.PUBLISHED), 0, r.now())
     with r.when(r.differs(accesses, 0)):
-        r.put(slot_of_warp(r, CLOCKS.FENCED), 0, now_of(r))
-    tick(r)
+        r.put(r.slot_of_warp(CLOCKS.FENCED), 0, r.now())
+    r.tick()
 
 
 @routine("tw_check_spot", "ptr", "ctx", "block")
-def _find_sync_var(r: Routine, shared: I32, key: I64) -> None:
+def _find_sync_var(r: CheckRoutine, shared: I32, key: I64) -> None:
     """Key → clock of a sync variable, in the hash table of its cluster or of the launch; a new one is entered."""
-    clocks, state, inside = clocks_of(r), check_state(r), r.differs(shared, 0)
+    clocks, state, inside = r.clocks(), r.state(), r.differs(shared, 0)
     here, everywhere = r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.field(state, CHECK.SYNC_VARS, "ptr")
     start = r.select(inside, here, everywhere)
     few, many = r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"), r.field(state, CHECK.SYNC_VAR_COUNT, "i64")
     count = r.select(inside, few, many)
-    row = clock_bytes(r)
+    row = r.clock_bytes()
     size, wanted = r.op("add", row, SYNC_VAR_KEY), r.op("add", key, 1)
     slot = r.variable("i64", r.op("lshr", r.op("mul", wanted, _HASH_FACTOR), 40))
     last = r.op("sub", count, 1)
@@ -74,14 +62,14 @@ def _find_sync_var(r: Routine, shared: I32, key: I64) -> None:
     r.give(r.at(r.at(start, r.op("mul", r.op("and", slot.get(), last), size)), SYNC_VAR_KEY))
 
 
-def _has_flag(r: Routine, flag: int) -> Value:
+def _has_flag(r: CheckRoutine, flag: int) -> Value:
     return r.differs(r.op("and", r["how"], flag), 0)
 
 
-@routine("tw_check_sync", "void", *WARP_PARAMETERS)
-def _sync(r: Routine, addresses: Ptr, mask: I32, space: I32, how: I32) -> None:
+@check_routine("tw_check_sync")
+def _sync(r: CheckRoutine, addresses: Ptr, mask: I32, space: I32, how: I32) -> None:
     """Some lanes synchronise by the sync variables at their addresses; ``how`` is of ``ACQUIRE``, ``RELEASE``, …"""
-    alone = lone_lane(r, mask)
+    alone = r.lone_lane(mask)
     before = r.variable("i64", -1)
     with r.each_lane(mask) as lane:
         address = r.variable("i64", r.element(addresses, lane, "i64"))
@@ -108,15 +96,15 @@ def _sync(r: Routine, addresses: Ptr, mask: I32, space: I32, how: I32) -> None:
                 sync_by_one(r, shared.get(), address.get(), how, 1, alone)
 
 
-@routine("tw_check_one", "void", *WARP_PARAMETERS)
-def sync_by_one(r: Routine, shared: I32, key: I64, how: I32, wide: I32, lane: I32) -> None:
+@check_routine("tw_check_one")
+def sync_by_one(r: CheckRoutine, shared: I32, key: I64, how: I32, wide: I32, lane: I32) -> None:
     """A warp, or one lane of it, synchronises by one sync variable, of its cluster (``shared``) or of the launch."""
     spot = _find_sync_var(r, shared, key)
     far = r.differs(r.op("and", wide, r.op("xor", shared, 1)), 0)
     with r.when(_has_flag(r, SYNC.RELAXED)):
         both = (CLOCKS.RELEASED, CLOCKS.PENDING)
         released, pending = (
-            r.select(far, scope_clock(r, field, 1), scope_clock(r, field, 0)) for field in both
+            r.select(far, r.scope_clock(field, 1), r.scope_clock(field, 0)) for field in both
         )
         with r.when(_has_flag(r, SYNC.RELEASE)):
             join(r, spot, released, lane)

@@ -8,6 +8,7 @@ since the last fence, and the group of products that uses it; the index is the r
 from __future__ import annotations
 
 from tilewise.emulator.check_layout import CHECK, CLOCKS, COPY, WHO, CopySide, FindingKind
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.checking.flight_records import (
     PRODUCTS,
     Mark,
@@ -16,20 +17,10 @@ from tilewise.emulator.checking.flight_records import (
     new_record,
     walk_matrix,
 )
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    check_state,
-    clocks_of,
-    index_of,
-    merge_private_clock,
-    own_clock,
-    own_entry,
-    raise_to,
-    update_least,
-)
+from tilewise.emulator.checking.vector_clocks import merge_private_clock, update_least
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr
 from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["ENTRY_BYTES"]
@@ -40,29 +31,29 @@ _FENCED, _WRITES, _DONE = 0, 4, 8
 _WRITTEN, _GROUP, _ISSUED = 0, 4, 8  # of a register: lines of the PTX, and the group and 1 more
 
 
-def _table(r: Routine) -> Value:
-    size = r.field(check_state(r), CHECK.REGISTERS, "i64")
-    return r.at(r.field(clocks_of(r), CLOCKS.REGISTERS, "ptr"), r.op("mul", index_of(r), size))
+def _table(r: CheckRoutine) -> Value:
+    size = r.check_field(CHECK.REGISTERS)
+    return r.at(r.table(CLOCKS.REGISTERS), r.op("mul", r.index(), size))
 
 
-def _closed_groups(r: Routine) -> Value:
+def _closed_groups(r: CheckRoutine) -> Value:
     """How many groups of products this warp has committed."""
     return r.field(groups_of(r, PRODUCTS), 0, "i32")
 
 
-def _report(r: Routine, kind: FindingKind, before: Value | int, lane: Value | int) -> None:
+def _report(r: CheckRoutine, kind: FindingKind, before: Value | int, lane: Value | int) -> None:
     record_finding(r, kind, accessor(r, lane), r["line"], before, 0, accessor(r, WHO.WHOLE))
 
 
-def _first_lane(r: Routine) -> Value:
+def _first_lane(r: CheckRoutine) -> Value:
     """The number of the lowest lane in ``mask``."""
     return r.op("and", r.find_lowest(r["mask"]), 31)
 
 
-@routine("tw_check_ordered", "void", *WARP_PARAMETERS)
-def _fence(r: Routine) -> None:
+@check_routine("tw_check_ordered")
+def _fence(r: CheckRoutine) -> None:
     """A warp runs ``wgmma.fence``: its writes so far are ordered."""
-    table, size = _table(r), r.field(check_state(r), CHECK.REGISTERS, "i64")
+    table, size = _table(r), r.check_field(CHECK.REGISTERS)
     r.put(table, _FENCED, 1)
     with r.when(r.differs(r.field(table, _WRITES, "i32"), 0)):
         r.put(table, _WRITES, 0)
@@ -71,13 +62,13 @@ def _fence(r: Routine) -> None:
     merge_private_clock(r)
 
 
-def _in_flight(r: Routine, entry: Value) -> Value:
+def _in_flight(r: CheckRoutine, entry: Value) -> Value:
     group = r.field(entry, _GROUP, "i32")
     return r.compare("icmp sgt", group, r.field(_table(r), _DONE, "i32"))
 
 
-@routine("tw_check_wrote", "void", *WARP_PARAMETERS)
-def _check_write(r: Routine, number: I32, mask: I32, counts: I32, line: I32) -> None:
+@check_routine("tw_check_wrote")
+def _check_write(r: CheckRoutine, number: I32, mask: I32, counts: I32, line: I32) -> None:
     """Check and record a write of a register; ``counts`` is whether a fence has to order it."""
     table = _table(r)
     entry = r.item(table, number, ENTRY_BYTES)
@@ -88,16 +79,16 @@ def _check_write(r: Routine, number: I32, mask: I32, counts: I32, line: I32) -> 
         r.put(table, _WRITES, 1)
 
 
-@routine("tw_check_sums", "void", *WARP_PARAMETERS)
-def _check_read(r: Routine, number: I32, mask: I32, line: I32) -> None:
+@check_routine("tw_check_sums")
+def _check_read(r: CheckRoutine, number: I32, mask: I32, line: I32) -> None:
     """Report a read of a sum that a wgmma in flight may yet change."""
     entry = r.item(_table(r), number, ENTRY_BYTES)
     with r.when(_in_flight(r, entry)):
         _report(r, FindingKind.SUM_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
 
 
-@routine("tw_check_used", "void", *WARP_PARAMETERS)
-def _issue(r: Routine, numbers: Ptr, count: I64, line: I32) -> None:
+@check_routine("tw_check_used")
+def _issue(r: CheckRoutine, numbers: Ptr, count: I64, line: I32) -> None:
     """Check and record the registers, by number, of a wgmma that a warp issues."""
     table = _table(r)
     never = r.equals(r.field(table, _FENCED, "i32"), 0)
@@ -116,23 +107,25 @@ def _issue(r: Routine, numbers: Ptr, count: I64, line: I32) -> None:
         r.put(entry, _ISSUED, line)
 
 
-@routine("tw_check_done", "void", *WARP_PARAMETERS)
-def _wait_groups(r: Routine, keep: I32) -> None:
+@check_routine("tw_check_done")
+def _wait_groups(r: CheckRoutine, keep: I32) -> None:
     """Complete all groups but the last ``keep``, which a warp has waited for, with the reads of its warpgroup."""
     table = _table(r)
     done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), r.op("sub", _closed_groups(r), keep))
     r.put(table, _DONE, done)
-    time = r.element(r.field(clocks_of(r), CLOCKS.PRODUCTS_DONE, "ptr"), first_of_warpgroup(r), "i32")
+    time = r.element(r.table(CLOCKS.PRODUCTS_DONE), first_of_warpgroup(r), "i32")
     own = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3))
-    clock = r.item(own_clock(r), r.op("sub", own_entry(r), own), 4)
+    clock = r.item(r.own_clock(), r.op("sub", r.own_entry(), own), 4)
     with r.count(4) as i, r.when(r.differs(i, own)):
-        raise_to(r, r.item(clock, i, 4), time)
+        r.raise_to(r.item(clock, i, 4), time)
     update_least(r)
 
 
 # -- matrices in shared memory -----------------------------------------------------------------------
-@routine("tw_check_product", "void", *WARP_PARAMETERS)
-def _issue_matrix(r: Routine, bits: I64, first: I32, rows: I32, bricks: I32, across: I32, line: I32) -> None:
+@check_routine("tw_check_product")
+def _issue_matrix(
+    r: CheckRoutine, bits: I64, first: I32, rows: I32, bricks: I32, across: I32, line: I32
+) -> None:
     """Record a wgmma's read of a matrix: of A, if ``first`` is not 0, the warp's own rows; B once for four warps."""
     index = r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)
     own = r.differs(first, 0)  # of A: 16 of its 64 rows

@@ -324,7 +324,9 @@ class Declaration:
         return {name: item.default for name, item in found if item.default is not item.empty}
 
     def write(self) -> Routine:
-        r = Routine(self.name, self.result, **dict.fromkeys(self.context, "ptr"), **self.parameters)
+        """Write the routine; it is of the class that the body's annotation of ``r`` names."""
+        kind = self.write_body.__globals__[self.write_body.__annotations__["r"]]
+        r: Routine = kind(self.name, self.result, **dict.fromkeys(self.context, "ptr"), **self.parameters)
         self.write_body(r, *(r[name] for name in self.parameters))
         return r
 
