@@ -61,6 +61,9 @@ class CheckRoutine(Routine):
         others = self.differs(self.op("and", live, self.op("sub", live, 1)), 0)
         return self.select(self.both(alone, others), first, ALL)
 
+    def has_flag(self, flags: Value, flag: int) -> Value:
+        return self.differs(self.op("and", flags, flag), 0)
+
     # -- tables of the cluster ------------------------------------------------------------------
     def clocks(self) -> Value:
         return self.field(self["block"], BLOCK.CLOCKS, "ptr")

@@ -13,11 +13,11 @@ covered. Races may be missed by that, none are made up.
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, FOREVER, WHO
+from tilewise.emulator.check_layout import CHECK, CLOCKS, FOREVER, SYNC, SYNC_VAR_KEY, WHO
 from tilewise.emulator.checking.check_routine import ALL, CheckRoutine, check_routine
 from tilewise.emulator.layout import BLOCK, LAUNCH
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, Ptr
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, routine
 from tilewise.emulator.support.checked import accessor
 
 __all__ = [
@@ -27,10 +27,12 @@ __all__ = [
     "merge_private_clock",
     "ordered_before",
     "release",
+    "sync_by_one",
     "update_least",
     "widen",
 ]
 
+_HASH_FACTOR = 0x9E3779B97F4A7C15
 _TRUE = Value("i32", "1")
 COVERED_LANE, _TILL = 0, 4  # in a clock's tail: one lane, and up to when; 0 if there is none
 _FENCED_LANES = 8  # in the tail of a fence's clock: up to when it covers any one lane of this warp; 0 if none
@@ -189,3 +191,52 @@ def _sync_warp(r: CheckRoutine) -> None:
     r.mark_synced(r.now())
     r.tick()
     update_least(r)
+
+
+# -- clocks by the address that warps synchronise by --------------------------------------------------
+@routine("tw_check_spot", "ptr", "ctx", "block")
+def _find_sync_var(r: CheckRoutine, shared: I32, key: I64) -> None:
+    """Key → clock of a sync variable, in the hash table of its cluster or of the launch; a new one is entered."""
+    clocks, state, inside = r.clocks(), r.state(), r.differs(shared, 0)
+    here, everywhere = r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.field(state, CHECK.SYNC_VARS, "ptr")
+    start = r.select(inside, here, everywhere)
+    few, many = r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"), r.field(state, CHECK.SYNC_VAR_COUNT, "i64")
+    count = r.select(inside, few, many)
+    row = r.clock_bytes()
+    size, wanted = r.op("add", row, SYNC_VAR_KEY), r.op("add", key, 1)
+    slot = r.variable("i64", r.op("lshr", r.op("mul", wanted, _HASH_FACTOR), 40))
+    last = r.op("sub", count, 1)
+    with r.count(count):
+        at = r.op("and", slot.get(), last)
+        slot.put(r.op("add", at, 1))
+        spot = r.at(start, r.op("mul", at, size))
+        there = r.field(spot, 0, "i64")
+        with r.when(r.equals(there, 0)):
+            r.put(spot, 0, wanted)
+            r.fill(r.at(spot, SYNC_VAR_KEY), 0, row)
+            r.give(r.at(spot, SYNC_VAR_KEY))
+        with r.when(r.equals(there, wanted)):
+            r.give(r.at(spot, SYNC_VAR_KEY))
+    # NOTE: all are taken. Two addresses that share one seem to synchronise: races may be missed, none made up.
+    r.give(r.at(r.at(start, r.op("mul", r.op("and", slot.get(), last), size)), SYNC_VAR_KEY))
+
+
+@check_routine("tw_check_one")
+def sync_by_one(r: CheckRoutine, shared: I32, key: I64, how: I32, wide: I32, lane: I32) -> None:
+    """A warp, or one lane of it, synchronises by one sync variable, of its cluster (``shared``) or of the launch."""
+    spot = _find_sync_var(r, shared, key)
+    far = r.differs(r.op("and", wide, r.op("xor", shared, 1)), 0)
+    with r.when(r.has_flag(how, SYNC.RELAXED)):
+        both = (CLOCKS.RELEASED, CLOCKS.PENDING)
+        released, pending = (
+            r.select(far, r.scope_clock(field, 1), r.scope_clock(field, 0)) for field in both
+        )
+        with r.when(r.has_flag(how, SYNC.RELEASE)):
+            join(r, spot, released, lane)
+        with r.when(r.has_flag(how, SYNC.ACQUIRE)):
+            join(r, pending, spot)
+        r.give()
+    with r.when(r.has_flag(how, SYNC.ACQUIRE)):
+        acquire(r, spot, lane)
+    with r.when(r.has_flag(how, SYNC.RELEASE)):
+        release(r, spot, 1, lane)

@@ -1,8 +1,8 @@
 """The checked build: the code that a kernel's memory accesses and synchronisation get.
 
 Every access is compared with the shadow of its memory, for races, reads of uninitialised memory and copies in flight.
-The routines that this code calls are in ``race_check.py``, ``race_check_fast.py``, ``sync_vars.py``,
-``async_copies.py`` and ``vector_clocks.py``.
+The routines that this code calls are in ``race_check.py``, ``synchronisation.py``, ``copies.py`` and
+``vector_clocks.py``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewise.emulator.check_layout import ACCESS, ACTIONS, BARRIERS_OF_BLOCK, SYNC, WHO, Action
-from tilewise.emulator.checking.flight_records import BULKS, COPIED, PRODUCTS
-from tilewise.emulator.checking.race_check_fast import ROW
+from tilewise.emulator.checking.copies import BULKS, COPIED, PRODUCTS
+from tilewise.emulator.checking.race_check import ROW
 from tilewise.emulator.checking.shuffled import ShuffledValues
 from tilewise.emulator.checking.static_facts import (
     STRONG_MODIFIERS,

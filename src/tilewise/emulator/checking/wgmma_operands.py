@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilewise.emulator.check_layout import CHECK, CLOCKS, COPY, WHO, CopySide, FindingKind
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
-from tilewise.emulator.checking.flight_records import (
+from tilewise.emulator.checking.copies import (
     PRODUCTS,
     Mark,
     first_of_warpgroup,

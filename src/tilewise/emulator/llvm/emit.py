@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["LANES", "NULL", "Emitter", "Results", "Value", "float_bits", "join", "vector"]
+__all__ = ["LANES", "NULL", "Emitter", "Results", "Value", "join", "vector"]
 
 LANES = 32
 

@@ -26,7 +26,6 @@ from typing import TypeAlias
 from tilewise.emulator.llvm.emit import NULL, Emitter, Value
 
 __all__ = [
-    "I1",
     "I32",
     "I64",
     "NULL",

@@ -9,7 +9,6 @@ from tilewise.emulator.llvm.emit import Emitter, Value, vector
 __all__ = [
     "FORMATS",
     "ROUNDINGS",
-    "Format",
     "directed",
     "flush",
     "from_integer",

@@ -21,7 +21,7 @@ from tilewise.emulator.llvm.routine import NULL, Routine
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb, take_map
-from tilewise.emulator.support.tensor_plan import PLAN
+from tilewise.emulator.support.tensor import PLAN
 
 __all__ = ["COPY_VERBS", "CopyFigure", "routines", "watch_copy"]
 

@@ -1,4 +1,4 @@
-"""Bulk copies in the run-time support: how a request is issued, and how it is performed.
+"""Bulk operations in the run-time support: copies, as they are issued and performed; changes of tensor maps; fills.
 
 A flight's data is the request: numbers of 64 bits in the order of REQUEST, then a tensor map if it has one.
 """
@@ -31,13 +31,14 @@ from tilewise.emulator.support.memory_access import (
     record_fault,
 )
 from tilewise.emulator.support.reduction import reduce_row
-from tilewise.emulator.support.tensor_map_layout import BYTES
+from tilewise.emulator.support.tensor_map_layout import BYTES, MAGIC, MAP
 
 __all__ = [
     "COLUMN",
-    "EAGER",
+    "MOST_BYTES",
     "NONE",
     "REQUEST",
+    "STEP",
     "Verb",
     "find_span",
     "follow",
@@ -317,3 +318,80 @@ def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) ->
 def complete(r: Routine, barrier: Value, count: Value) -> None:
     """Report bytes that a copy wrote to an mbarrier."""
     r.give_unless_zero(complete_bytes(r, barrier, count, r["lane"]))
+
+
+# -- tensormap.replace and tensormap.cp_fenceproxy -------------------------------------------------
+_HALF = BYTES // 2  # what the address of a map has to be a multiple of
+_FOREIGN = 1  # in tensor_map.WRONG
+
+
+def _whole(r: Routine, address: Value, space: Value | int, write: int) -> Value:
+    """Return the pointer to a map; leave the routine after a fault."""
+    halves = [
+        find_memory(r, r.op("add", address, i * _HALF), _HALF, space, r["lane"], write) for i in range(2)
+    ]
+    return halves[0]
+
+
+@routine("tw_map_set", "i32", *POINTERS)
+def _set_map_field(
+    r: Routine, address: I64, space: I32, field: I64, length: I64, value: I64, lane: I32, line: I32
+) -> None:
+    """Set the field of ``length`` bytes at offset ``field`` of the map at an address."""
+    place = _whole(r, address, space, 1)
+    some = r.variable("i64", 0)
+    for offset in range(0, BYTES, 8):
+        some.put(r.op("or", some.get(), r.field(place, offset, "i64")))
+    ours = r.equals(r.field(place, MAP.MAGIC, "i64"), MAGIC)
+    fresh = r.equals(some.get(), 0)
+    refuse_if(r, r.negation(r.op("or", ours, fresh)), _FOREIGN, address)
+    r.put(place, MAP.MAGIC, r.const("i64", MAGIC))
+    there = r.at(place, field)
+    for size in (1, 2, 8):
+        with r.when(r.equals(length, size)):
+            # What does not fit becomes the largest number, which no map may have there.
+            most = r.const("i64", (1 << 8 * size) - 1)
+            r.put(there, 0, r.resize(r.intrinsic("llvm.umin", value, most), f"i{8 * size}", False))
+
+
+@routine("tw_map_replace", "i32", *POINTERS)
+def _replace_map_fields(
+    r: Routine, addresses: Ptr, values: Ptr, space: I32, field: I64, length: I64, mask: I32, line: I32
+) -> None:
+    """Set a field of the map at each lane's address."""
+    with r.each_lane(mask) as lane:
+        address, value = (r.element(source, lane, "i64") for source in (addresses, values))
+        r.give_unless_zero(_set_map_field(r, address, space, field, length, value, lane))
+
+
+@routine("tw_map_copy", "i32", *POINTERS)
+def _copy_map(r: Routine, target: I64, source: I64, lane: I32, line: I32) -> None:
+    """Copy a map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
+    given = _whole(r, source, Space.OWN, 0)
+    place = _whole(r, target, Space.GLOBAL, 1)
+    r.copy(place, given, BYTES)
+
+
+# -- st.bulk: zeros in shared memory ---------------------------------------------------------------
+STEP = 8  # what a size is a multiple of
+MOST_BYTES = 1 << 24
+_BAD_FILL = 20  # in tensor_map_layout.WRONG
+
+
+@routine("tw_fill", "i32", *POINTERS)
+def _fill(r: Routine, addresses: Ptr, sizes: Ptr, mask: I32, line: I32) -> None:
+    """Fill a stretch for each lane of ``mask``: 0, or 1 after a fault."""
+    with r.each_lane(mask) as lane:
+        address, count = (r.element(source, lane, "i64") for source in (addresses, sizes))
+        r.give_unless_zero(_fill_one(r, address, count, lane))
+
+
+@routine("tw_fill_one", "i32", *POINTERS)
+def _fill_one(r: Routine, address: I64, count: I64, lane: I32, line: I32) -> None:
+    odd = r.differs(r.op("and", count, STEP - 1), 0)
+    wrong = r.op("or", odd, r.is_above(count, MOST_BYTES))
+    refuse_if(r, wrong, _BAD_FILL, count)
+    place = find_span(r, address, count, Space.SHARED, 1)
+    with r.when(is_checked(r)):
+        check_touch(r, lane, address, count, Space.SHARED, Action.STORE)
+    r.fill(place, 0, count)

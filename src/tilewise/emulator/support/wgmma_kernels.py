@@ -21,8 +21,15 @@ from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import MutableValue, Routine
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.hardware_sums import EXPONENT, Rule, Sums, exponents, rule_of
-from tilewise.emulator.numerics.sparsity import Sparsity
-from tilewise.emulator.numerics.tensor_core import ELEMENTS, accumulate, add_whole, bit_counts, decode, encode
+from tilewise.emulator.numerics.tensor_core import (
+    ELEMENTS,
+    Sparsity,
+    accumulate,
+    add_whole,
+    bit_counts,
+    decode,
+    encode,
+)
 from tilewise.emulator.support.wgmma_descriptor import BRICKS, ROWS, Matrix
 from tilewise.emulator.support.wgmma_queue import BATCH, INFO, RANKS, RECORD
 

@@ -21,7 +21,7 @@ from tilewise.emulator.support.cluster_parts import find_warp
 from tilewise.emulator.support.memory_access import record_lanes_fault
 from tilewise.emulator.support.seeds import advance_seed
 
-__all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RANKS", "RECORD"]
+__all__ = ["BATCH", "CAPACITY", "INFO", "PRODUCTS", "RANKS", "RECORD"]
 
 CAPACITY = 32  # products that a warp can have in flight
 BATCH = 64  # elements of K at most that are multiplied in one go

@@ -1,13 +1,17 @@
-"""Barriers of a block and of a cluster in a checked launch: arriving releases into their clocks, passing acquires."""
+"""What orders accesses in a checked launch: barriers of a block and of a cluster, fences, and sync variables.
+
+Arriving at a barrier releases into its clock, passing it acquires; a sync variable has the clock of its address.
+"""
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import BARRIERS_OF_BLOCK, CLOCKS, WHO
+from tilewise.emulator.check_layout import BARRIERS_OF_BLOCK, CLOCKS, SYNC, WHO
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
-from tilewise.emulator.checking.vector_clocks import acquire, join, release, widen
-from tilewise.emulator.layout import BARRIER, BLOCK, WARP
+from tilewise.emulator.checking.copies import complete_phase
+from tilewise.emulator.checking.vector_clocks import acquire, join, release, sync_by_one, widen
+from tilewise.emulator.layout import BARRIER, BLOCK, GENERIC_SHARED, RANK_SHIFT, WARP, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32
+from tilewise.emulator.llvm.routine import I32, Ptr
 from tilewise.emulator.support.checked import serial_of
 from tilewise.emulator.support.cluster_parts import each_block
 
@@ -140,3 +144,54 @@ def _pass_barrier(r: CheckRoutine, cluster: I32, fences: I32) -> None:
     with r.when(r.differs(fences, 0)):
         for wide in (0, 1):
             join(r, r.scope_clock(CLOCKS.RELEASED, wide), _fence_clock(r, which, phase, wide))
+
+
+# -- fences and sync variables ---------------------------------------------------------------------
+@check_routine("tw_check_fence")
+def _fence(r: CheckRoutine, mask: I32, wide: I32) -> None:
+    """A fence of the block's scope, or of a wider one: relaxed accesses before it acquire, those after it
+    release."""
+    far, lane = r.differs(wide, 0), r.lone_lane(mask)
+    for scope in (0, 1):
+        with r.when(far if scope else Value("i1", "true")):
+            acquire(r, r.scope_clock(CLOCKS.PENDING, scope), lane)
+            release(r, r.scope_clock(CLOCKS.RELEASED, scope), 1, lane, 1)
+
+
+@check_routine("tw_check_proxy")
+def _proxy_fence(r: CheckRoutine, accesses: I32) -> None:
+    """A proxy fence: the asynchronous proxy sees this warp's accesses; without ``accesses``, its mbarriers alone."""
+    r.put(r.slot_of_warp(CLOCKS.PUBLISHED), 0, r.now())
+    with r.when(r.differs(accesses, 0)):
+        r.put(r.slot_of_warp(CLOCKS.FENCED), 0, r.now())
+    r.tick()
+
+
+@check_routine("tw_check_sync")
+def _sync(r: CheckRoutine, addresses: Ptr, mask: I32, space: I32, how: I32) -> None:
+    """Some lanes synchronise by the sync variables at their addresses; ``how`` is of ``ACQUIRE``, ``RELEASE``, …"""
+    alone = r.lone_lane(mask)
+    before = r.variable("i64", -1)
+    with r.each_lane(mask) as lane:
+        address = r.variable("i64", r.element(addresses, lane, "i64"))
+        shared = r.variable("i32", 0)
+        away = r.op("sub", address.get(), GENERIC_SHARED)
+        with r.when(r.both(r.equals(space, 0), r.is_below(away, WINDOW))):
+            shared.put(1)
+            address.put(away)
+        with r.when(r.equals(space, Space.SHARED)):
+            shared.put(1)
+        inside = r.differs(shared.get(), 0)
+        with r.when(r.both(r.is_below(address.get(), 1 << RANK_SHIFT), inside)):
+            rank = r.op("add", r.wide(r.field(r["block"], BLOCK.RANK, "i32")), 1)
+            address.put(r.op("or", address.get(), r.op("shl", rank, RANK_SHIFT)))
+        with r.when(r.differs(before.get(), address.get())):
+            before.put(address.get())
+            with r.when(r.both(inside, r.has_flag(how, SYNC.PHASE_OVER))):
+                complete_phase(r, r.op("add", address.get(), 1))
+            with r.unless(inside):
+                serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
+                near = r.op("xor", address.get(), r.op("shl", r.op("add", serial, 1), 40))
+                sync_by_one(r, shared.get(), near, how, 0, alone)
+            with r.unless(r.both(r.negation(inside), r.has_flag(how, SYNC.BLOCK_SCOPE))):
+                sync_by_one(r, shared.get(), address.get(), how, 1, alone)
