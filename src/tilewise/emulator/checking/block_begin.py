@@ -7,7 +7,6 @@ from tilewise.emulator.check_layout import (
     CELLS,
     CHECK,
     CLOCKS,
-    FINDING,
     GROUP_KINDS,
     SYNC_VAR_KEY,
     FindingKind,
@@ -15,7 +14,7 @@ from tilewise.emulator.check_layout import (
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.layout import BLOCK, LAUNCH
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, Ptr, routine
+from tilewise.emulator.llvm.routine import I32, Ptr, routine
 from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__: list[str] = []
@@ -78,54 +77,12 @@ def _begin_cluster(r: CheckRoutine, first: Value) -> None:
             r.put(r.item(r.field(clocks, offset, "ptr"), i, 4), 0, born)
 
 
-@routine("tw_check_finding", "void", "ctx")
-def _record_finding(
-    r: CheckRoutine,
-    kind: I32,
-    space: I32,
-    line: I32,
-    other_line: I32,
-    address: I64,
-    who: I32,
-    other: I32,
-    length: I32,
-    flags: I32,
-) -> None:
-    state = r.state()
-    count, start = r.field(state, CHECK.COUNT, "i64"), r.field(state, CHECK.FINDINGS, "ptr")
-    with r.count(count) as i:
-        known = r.item(start, i, FINDING.SIZE)
-        pairs = ((FINDING.KIND, "kind"), (FINDING.LINE, "line"), (FINDING.OTHER_LINE, "other_line"))
-        same = r.both(*(r.equals(r.field(known, at, "i32"), r[name]) for at, name in pairs))
-        with r.when(same):
-            r.change(known, FINDING.COUNT, "add", 1, "i64")
-            r.give()
-    with r.when(r.is_at_least(count, r.field(state, CHECK.CAPACITY, "i64"))):
-        r.change(state, CHECK.DROPPED, "add", 1, "i64")
-        r.give()
-    fresh = r.item(start, count, FINDING.SIZE)
-    r.put(state, CHECK.COUNT, r.op("add", count, 1))
-    for at, name in (
-        (FINDING.KIND, "kind"),
-        (FINDING.SPACE, "space"),
-        (FINDING.LINE, "line"),
-        (FINDING.OTHER_LINE, "other_line"),
-        (FINDING.ADDRESS, "address"),
-        (FINDING.WHO, "who"),
-        (FINDING.OTHER, "other"),
-        (FINDING.BYTES, "length"),
-        (FINDING.FLAGS, "flags"),
-    ):
-        r.put(fresh, at, r[name])
-    r.put(fresh, FINDING.COUNT, r.const("i64", 1))
-
-
 @check_routine("tw_check_named")
 def _report_unnamed_lanes(r: CheckRoutine, mask: I32, line: I32) -> None:
     """Report lanes (none, mostly) that run a warp-wide instruction whose mask does not name them."""
     r.give_if(r.equals(mask, 0))
     first = r.find_lowest(mask, True)
-    record_finding(r, FindingKind.BAD_MASK, accessor(r, first), line)
+    record_finding(r, FindingKind.BAD_MASK, accessor(r, first))
 
 
 @check_routine("tw_check_took")

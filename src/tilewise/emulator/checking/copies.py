@@ -32,7 +32,7 @@ from tilewise.emulator.checking.shadow_memory import find_shadow, look_up_shadow
 from tilewise.emulator.checking.vector_clocks import sync_by_one
 from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, Flight, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, ZERO_I32, Ptr, routine
 from tilewise.emulator.support.bulk_requests import REQUEST, Verb, each_block, store_bulk
 from tilewise.emulator.support.checked import accessor, check_touch, record_finding, serial_of
 from tilewise.emulator.support.tensor import PLAN, make_plan, store_tensor
@@ -63,22 +63,15 @@ class Mark(IntEnum):
     LEAVE, FREE = 2, 3  # a read of it is issued; it is complete
 
 
+@routine("tw_check_mark", "void", "ctx", "block")
 def mark(
     r: CheckRoutine,
-    space: Value | int,
-    address: Value,
-    count: Value,
-    what: Value | int,
-    time: Value | int = 0,
-    who: Value | int = 0,
-) -> None:
-    """Change the in-flight marks of a stretch of memory."""
-    _mark_stretch(r, space, address, count, what, time, who)
-
-
-@routine("tw_check_mark", "void", "ctx", "block")
-def _mark_stretch(
-    r: CheckRoutine, space: I32, address: I64, length: I64, what: I32, time: I32, who: I32
+    space: I32,
+    address: I64,
+    length: I64,
+    what: I32,
+    time: I32 = ZERO_I32,
+    who: I32 = ZERO_I32,
 ) -> None:
     """Change the in-flight mark of each word of a stretch of shared or global memory, as ``Mark`` says."""
     place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
@@ -477,5 +470,5 @@ def _check_mbarrier(r: CheckRoutine, address: I64, bulk: I32, lane: I32, line: I
     since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
     born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
     with r.when(r.both(since, r.is_above(time, born))):
-        found = (line, r.op("lshr", info, ACCESS.LINE_BITS), address, who, 8, ACCESS.PROXY)
+        found = (r.op("lshr", info, ACCESS.LINE_BITS), address, who, 8, ACCESS.PROXY)
         record_finding(r, FindingKind.MBARRIER_UNPUBLISHED, accessor(r, lane), *found)

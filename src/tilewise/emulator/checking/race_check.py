@@ -33,7 +33,7 @@ from tilewise.emulator.checking.shadow_memory import (
 from tilewise.emulator.checking.vector_clocks import merge_private_clock, ordered_before
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, NULL, Loop, MutableValue, Ptr, routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, ZERO_I32, Loop, MutableValue, Ptr, routine
 from tilewise.emulator.support.checked import accessor, record_finding, serial_of
 
 __all__ = ["ROW", "check_access"]
@@ -180,7 +180,7 @@ def _leave(r: CheckRoutine, lanes: I32) -> None:
     done = r.wide(r.op("add", r.field(r["block"], BLOCK.DONE, "i32"), 1))
     with r.when(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
         use = r.field(r["block"], BLOCK.USE, "i32")
-        record_finding(r, FindingKind.EARLY_EXIT, accessor(r, 0), 0, use, 0, user)
+        record_finding(r, FindingKind.EARLY_EXIT, accessor(r, 0), use, 0, user, line=ZERO_I32)
 
 
 def _fast_read(word: ShadowWord, writes: Value) -> Value:

@@ -262,7 +262,7 @@ class ShadowWord:
         r = self.r
         before = r.op("lshr", info, ACCESS.LINE_BITS)
         flags = r.op("or", self.flags, r.op("shl", r.op("and", info, (1 << ACCESS.LINE_BITS) - 1), 8))
-        found = (r["line"], before, self.address, other, self.bytes, flags, r["space"])
+        found = (before, self.address, other, self.bytes, flags, r["space"])
         record_finding(r, kind, self.who, *found)
 
 

@@ -79,6 +79,6 @@ def _use(r: CheckRoutine, register: I32, mask: I32, line: I32) -> None:
         with r.when(r.differs(known, 0)):
             low = r.narrow(known)
             who, other = accessor(r, lane), accessor(r, r.op("and", r.op("lshr", low, SHUFFLED.READER), 31))
-            lines = (line, r.op("lshr", low, SHUFFLED.LINE))
-            record_finding(r, FindingKind.SHUFFLE_INACTIVE_LANE, who, *lines, known, other)
+            shuffle = r.op("lshr", low, SHUFFLED.LINE)
+            record_finding(r, FindingKind.SHUFFLE_INACTIVE_LANE, who, shuffle, known, other)
             r.put(r.item(row, lane, 8), 0, r.const("i64", 0))

@@ -42,7 +42,7 @@ def _closed_groups(r: CheckRoutine) -> Value:
 
 
 def _report(r: CheckRoutine, kind: FindingKind, before: Value | int, lane: Value | int) -> None:
-    record_finding(r, kind, accessor(r, lane), r["line"], before, 0, accessor(r, WHO.WHOLE))
+    record_finding(r, kind, accessor(r, lane), before, 0, accessor(r, WHO.WHOLE))
 
 
 def _first_lane(r: CheckRoutine) -> Value:

@@ -30,6 +30,8 @@ __all__ = [
     "I64",
     "NULL",
     "POINTERS",
+    "ZERO_I32",
+    "ZERO_I64",
     "Declaration",
     "Loop",
     "MutableValue",
@@ -45,6 +47,7 @@ I1: TypeAlias = Value
 I32: TypeAlias = Value
 I64: TypeAlias = Value
 
+ZERO_I32, ZERO_I64 = Value("i32", "0"), Value("i64", "0")  # what parameters may be if they are not given
 POINTERS = ("ctx", "worker", "block", "warp")  # that most routines take first
 _ENDS = ("  br ", "  ret ", "  unreachable", "  switch ")
 
@@ -336,7 +339,7 @@ class Declaration:
         """
         own = {name: r.parameters[name] for name in (*self.context, "line") if name in r.parameters}
         left = [name for name in self.parameters if name not in named and name != "line"]
-        known = {**own, **self.defaults, **named, **dict(zip(left[: len(given)], given, strict=True))}
+        known = {**self.defaults, **own, **named, **dict(zip(left[: len(given)], given, strict=True))}
         types = {**dict.fromkeys(self.context, "ptr"), **self.parameters}
         return r.call(self.name, self.result, *(r.fixed(known[name], type_) for name, type_ in types.items()))
 

@@ -24,7 +24,18 @@ from tilewise.emulator.layout import (
     Space,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, MutableValue, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import (
+    I32,
+    I64,
+    NULL,
+    POINTERS,
+    ZERO_I32,
+    ZERO_I64,
+    MutableValue,
+    Ptr,
+    Routine,
+    routine,
+)
 from tilewise.emulator.support.checked import accessor, is_checked, record_finding
 from tilewise.emulator.support.cluster_parts import find_block
 
@@ -39,7 +50,6 @@ __all__ = [
     "record_lanes_fault",
 ]
 
-_NOTHING, _NO_NUMBER = Value("i32", "0"), Value("i64", "0")  # of what a fault need not say
 ZERO_BYTES = 64  # that a read may find
 _GIVEN_OUT = 512  # bytes of which memory that a GPU gives out is a multiple
 _MULTIPROCESSOR = 228 << 10  # bytes of shared memory of a multiprocessor
@@ -58,11 +68,11 @@ def record_fault(
     kind: I32,
     line: I32,
     lane: I32,
-    address: I64 = _NO_NUMBER,
-    size: I32 = _NOTHING,
-    space: I32 = _NOTHING,
-    write: I32 = _NOTHING,
-    extent: I64 = _NO_NUMBER,
+    address: I64 = ZERO_I64,
+    size: I32 = ZERO_I32,
+    space: I32 = ZERO_I32,
+    write: I32 = ZERO_I32,
+    extent: I64 = ZERO_I64,
 ) -> None:
     """Record a fault, if it is the first one, and stop the launch."""
     r.attributes = "noinline cold"
@@ -249,7 +259,7 @@ def pass_or_fault(
     size: I32,
     space: I32,
     write: I32,
-    extent: I64 = _NO_NUMBER,
+    extent: I64 = ZERO_I64,
 ) -> None:
     """Return the memory that a lenient launch gives an access out of bounds; else record a fault and return null."""
     place = r.variable("ptr", NULL)
@@ -264,7 +274,7 @@ def pass_or_fault(
         with r.unless(r.is_null(place.get())):
             with r.when(is_checked(r)):
                 finding = r.select(exited, FindingKind.BLOCK_EXITED, FindingKind.OUT_OF_BOUNDS)
-                record_finding(r, finding, accessor(r, lane), line, 0, address, 0, size, write, space)
+                record_finding(r, finding, accessor(r, lane), 0, address, 0, size, write, space)
             r.give(place.get())
     record_fault(r, kind, lane, address, size, space, write, extent)
     r.give(NULL)
