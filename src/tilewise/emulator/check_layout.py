@@ -98,7 +98,7 @@ class CLOCKS:
     PUBLISHED = 152  # pointer: by warp, when it last made mbarriers visible to others
     REGISTERS = 160  # pointer: by warp, see ``wgmma_operands.py``
     PRODUCTS_DONE = 168  # pointer: by the first warp of four, when one of them last waited for their products
-    SHUFFLED = 176  # pointer: by warp, see ``shuffles.py``
+    SHUFFLED = 176  # pointer: by warp, see ``shuffled.py``
     SIZE = 184
 
 

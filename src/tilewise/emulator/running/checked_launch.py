@@ -27,7 +27,7 @@ from tilewise.emulator.check_layout import (
     FindingKind,
     stride_of,
 )
-from tilewise.emulator.checking.shuffles import HEAD_BYTES, ROW_BYTES
+from tilewise.emulator.checking.shuffled import HEAD_BYTES, ROW_BYTES
 from tilewise.emulator.checking.wgmma_operands import ENTRY_BYTES
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.running.fault_report import Range

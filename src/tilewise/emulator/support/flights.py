@@ -29,10 +29,10 @@ from tilewise.emulator.llvm.routine import I32, NULL, POINTERS, Ptr, Routine, ro
 from tilewise.emulator.support.cluster_parts import each_block, each_warp
 from tilewise.emulator.support.mbarrier import arrive_each
 from tilewise.emulator.support.memory_access import copy_to_shared, find_memory, locate_block
-from tilewise.emulator.support.seeds import advance_seed
 
 __all__ = [
     "CAPACITY",
+    "advance_seed",
     "append_flight",
     "complete_all_flights",
     "complete_one_flight",
@@ -41,6 +41,17 @@ __all__ = [
     "maybe_complete_random",
     "queue_bytes",
 ]
+
+_SEED = 16  # in a worker's memory
+
+
+def advance_seed(r: Routine) -> Value:
+    """Return the worker's next random number of 64 bits, of which the high ones are the better ones."""
+    seed = r.op("mul", r.field(r["worker"], _SEED, "i64"), 6364136223846793005)
+    seed = r.op("add", seed, 1442695040888963407)
+    r.put(r["worker"], _SEED, seed)
+    return seed
+
 
 CAPACITY = 256  # flights of a cluster; one more completes the oldest
 _EAGER, _LATE, _SEEDED = 0, 1, 2

@@ -10,12 +10,12 @@ from tilewise.emulator.llvm.routine import I64, MutableValue, Ptr, Routine, rout
 from tilewise.emulator.support.barriers import remove_lanes
 from tilewise.emulator.support.cluster_parts import each_block, each_warp, find_block, find_warp
 from tilewise.emulator.support.flights import (
+    advance_seed,
     complete_all_flights,
     complete_one_flight,
     free_waiting,
     maybe_complete_random,
 )
-from tilewise.emulator.support.seeds import advance_seed
 
 __all__: list[str] = []
 

@@ -18,8 +18,8 @@ from tilewise.emulator.layout import LAUNCH, WARP, FaultKind, Status
 from tilewise.emulator.llvm.emit import NULL, Value
 from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import find_warp
+from tilewise.emulator.support.flights import advance_seed
 from tilewise.emulator.support.memory_access import record_lanes_fault
-from tilewise.emulator.support.seeds import advance_seed
 
 __all__ = ["BATCH", "CAPACITY", "INFO", "PRODUCTS", "RANKS", "RECORD"]
 
