@@ -82,9 +82,9 @@ class _Checker(Watcher):
         self.numbers = {name: i + 1 for i, name in enumerate(dict.fromkeys(listed))}  # in a table's entries
         self.shuffled = ShuffledValues(e, self._call)
         self.notes.append({"registers": len(self.numbers), "shuffled": len(self.shuffled.rows)})
-        self.allocations = find_allocations(e.program.function.body)
-        self.uses = find_uses(e.program.function.body)
-        self.constants = find_constants(e.program.function.body)
+        written = [item for item in e.program.function.body if isinstance(item, Instruction)]
+        self.allocations, self.uses = find_allocations(written), find_uses(written)
+        self.constants = find_constants(written)
         # The blocks at which lanes go on that waited while their warp was diverged; whether at a cluster's barrier.
         self.resume_points = {
             block.terminator.targets[0]: is_cluster_scoped(block.terminator.instruction)
@@ -107,9 +107,7 @@ class _Checker(Watcher):
         spot = self._mbarrier(instruction)
         for item in found:
             if item.action in ("store", "atomic") and (self._strong(instruction) or is_doubtful(instruction)):
-                self._synchronise(
-                    item.addresses, self._space(item), self._sync_flags(instruction, SYNC.RELEASE)
-                )
+                self._synchronise_access(item, instruction, SYNC.RELEASE)
             if item.action == "store":
                 self._access(item, instruction)
         if barrier is not None:
@@ -124,9 +122,7 @@ class _Checker(Watcher):
         operation = operation_of(instruction)
         for item in found:
             if item.action in ("load", "atomic") and self._strong(instruction):
-                self._synchronise(
-                    item.addresses, self._space(item), self._sync_flags(instruction, SYNC.ACQUIRE)
-                )
+                self._synchronise_access(item, instruction, SYNC.ACQUIRE)
             if item.action == "fill":
                 self._copy_to_shared(item, instruction)
             elif item.action == "store" and not instruction.line:
@@ -136,10 +132,8 @@ class _Checker(Watcher):
         if spot is not None and _act_of(instruction) == "ask":
             complete = completion(instruction.operands[0])
             over = self.e.bits(self.e.splat(read(self.e, complete, "pred", True)))
-            lanes = self.e.op("and", over, self.e.mask())
-            self._synchronise(
-                spot, self._space_of_mbarrier(instruction), SYNC.ACQUIRE | SYNC.PHASE_OVER, lanes
-            )
+            space, lanes = self._space_of_mbarrier(instruction), self.e.op("and", over, self.e.mask())
+            self._synchronise(spot, space, SYNC.ACQUIRE | SYNC.PHASE_OVER, lanes)
         elif operation.is_fence:
             self._fence(instruction)
         elif operation.group is not None:
@@ -217,12 +211,8 @@ class _Checker(Watcher):
             flags |= ACCESS.PASSED_ON
         if operation.stores and self._is_constant(instruction.operands[1]):
             flags |= ACCESS.CONSTANT
-        action = Action.ATOMIC if item.action == "atomic" else ACTIONS[item.action]
-        done = (
-            self._fast_path(item, instruction, action)
-            if not flags & ~(ACCESS.PASSED_ON | ACCESS.CONSTANT)
-            else ""
-        )
+        action, needs_care = ACTIONS[item.action], flags & ~(ACCESS.PASSED_ON | ACCESS.CONSTANT)
+        done = "" if needs_care else self._fast_path(item, instruction, action)
         addresses, values = e.list_addresses(item.addresses), e.buffers()[1]
         written = action == Action.STORE and self._buffer_values(item, instruction, values)
         lanes = self._lanes(item, instruction)
@@ -339,19 +329,17 @@ class _Checker(Watcher):
             )
 
     # -- what orders accesses -------------------------------------------------------------------
-    def _sync_flags(self, instruction: Instruction, way: int) -> int:
-        """The flags of ``tw_check_sync`` for an access: ``way`` is ACQUIRE or RELEASE; its modifiers give the rest."""
+    def _synchronise_access(self, item: Touch, instruction: Instruction, way: int) -> None:
+        """Synchronise by what an access touches: ``way`` is ACQUIRE or RELEASE; its modifiers give the rest."""
         words = set(instruction.parts)
-        acquires = bool(words & {"acquire", "acq_rel"})
-        releases = bool(words & {"release", "acq_rel"})
-        how = way | (0 if (acquires if way == SYNC.ACQUIRE else releases) else SYNC.RELAXED)
-        return how | (SYNC.BLOCK_SCOPE if "cta" in words else 0)
+        ordered = words & {"acquire" if way == SYNC.ACQUIRE else "release", "acq_rel"}
+        how = way | (0 if ordered else SYNC.RELAXED) | (SYNC.BLOCK_SCOPE if "cta" in words else 0)
+        self._synchronise(item.addresses, self._space(item), how)
 
     def _synchronise(self, addresses: Value, space: int, how: int, mask: Value | None = None) -> None:
-        if how & SYNC.RELAXED and not self.fences:
-            return
-        place = self.e.list_addresses(addresses)
-        self._call("tw_check_sync", place, mask or self.e.mask(), space, how)
+        """Emit a call of ``tw_check_sync``."""
+        if not how & SYNC.RELAXED or self.fences:
+            self._call("tw_check_sync", self.e.list_addresses(addresses), mask or self.e.mask(), space, how)
 
     def _fence(self, instruction: Instruction) -> None:
         parts = instruction.parts

@@ -67,19 +67,12 @@ def _f16(e: Emitter, register: Value, part: int) -> Value:
 
 
 def _bf16(e: Emitter, register: Value, part: int) -> Value:
-    if part:
-        bits = e.op("and", register, 0xFFFF_0000)
-    else:
-        bits = e.op("shl", register, 16)
+    bits = e.op("and", register, 0xFFFF_0000) if part else e.op("shl", register, 16)
     return e.cast("bitcast", bits, "float")
 
 
 def _tf32(e: Emitter, register: Value, part: int) -> Value:
     return e.cast("bitcast", e.op("and", register, 0xFFFF_E000), "float")
-
-
-def _f64(e: Emitter, register: Value, part: int) -> Value:
-    return register
 
 
 def _e5m2(e: Emitter, register: Value, part: int) -> Value:
@@ -127,7 +120,7 @@ ELEMENTS = {
     "f16": ElementType(16, _f16, exact=True),
     "bf16": ElementType(16, _bf16),
     "tf32": ElementType(32, _tf32),
-    "f64": ElementType(64, _f64),
+    "f64": ElementType(64, _whole_register),
     "e4m3": ElementType(8, _e4m3, exact=True),
     "e5m2": ElementType(8, _e5m2, exact=True),
     "s8": ElementType(8, _integer(8, True)),
