@@ -51,7 +51,7 @@ __all__ = [
 _OFFSETS = (1 << RANK_SHIFT) - 1
 COLUMN = 256  # bytes of an operand of every lane, where instructions leave them
 NONE = -1  # for an operand that an instruction does not have
-EAGER = 0
+_EAGER = 0
 _BAD_SIZE, _BAD_ADDRESS = 18, 19  # in tensor_map.WRONG
 _LINE = 16  # what bulk copies are made of
 
@@ -148,20 +148,25 @@ def _issue(
         with r.when(is_checked(r)):
             given = (r["ctx"], r["block"], r["warp"], r["worker"], kind, data, lane, line)
             r.give_unless_zero(r.call("tw_check_bulk", "i32", *given))
-        eager = r.equals(r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
+        eager = r.equals(r.field(r["ctx"], LAUNCH.ORDER, "i64"), _EAGER)
         loads = r.equals(verb, Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
-            r.give_unless_zero(_perform_lane(r, kind, flight, lane, 1))
+            _perform_lane(r, kind, flight, lane, 1)
         r.give_unless_zero(issue_flight(r, flight))
 
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
     """Copy the tensor map into the request: the program may change it before the copy is performed."""
-    half = BYTES // 2  # which is what its address has to be a multiple of
-    address = request(r, data, REQUEST.GLOBAL)
-    for i in range(2):
-        part = find_memory(r, r.op("add", address, i * half), half, Space.GENERIC, lane, 0)
-        r.copy(r.at(data, REQUEST.MAP + i * half), part, half)
+    r.copy(
+        r.at(data, REQUEST.MAP), _find_map(r, request(r, data, REQUEST.GLOBAL), Space.GENERIC, lane, 0), BYTES
+    )
+
+
+def _find_map(r: Routine, address: Value, space: Value | int, lane: Value, write: int) -> Value:
+    """Return the pointer to a tensor map; leave the routine after a fault."""
+    half = BYTES // 2  # what the address of a map has to be a multiple of
+    parts = [find_memory(r, r.op("add", address, i * half), half, space, lane, write) for i in range(2)]
+    return parts[0]
 
 
 @contextmanager
@@ -185,28 +190,26 @@ def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
         yield at
 
 
-# -- performing ---------------------------------------------------------------------------------------
-def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> Value:
-    """Perform one lane's copy; with ``spoil`` only overwrite where it will write."""
-    answer = r.variable("i32", 0)
-    data = r.at(flight, FLIGHT.DATA)
-    line = r.field(flight, FLIGHT.LINE, "i32")
+    """Perform one lane's copy; leave the routine after a fault. With ``spoil`` only overwrite where it will write."""
+def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> None:
+    """Perform one lane's copy, or leave the routine after a fault; with ``spoil`` only overwrite where it will write."""
+    data, line = r.at(flight, FLIGHT.DATA), r.field(flight, FLIGHT.LINE, "i32")
     verb = r.narrow(request(r, data, REQUEST.VERB))
+    loads = r.equals(verb, Verb.LOAD)
+    given = (*r.pointers(), data, lane, line)
     with r.when(r.equals(kind, Flight.TENSOR)):
-        with r.when(r.equals(verb, Verb.LOAD)):
-            answer.put(r.call("tw_tensor_load", "i32", *r.pointers(), data, lane, line, spoil))
+        with r.when(loads):
+            r.give_unless_zero(r.call("tw_tensor_load", "i32", *given, spoil))
         with r.otherwise():
-            answer.put(r.call("tw_tensor_store", "i32", *r.pointers(), data, lane, line, StoreStep.WRITE))
+            r.give_unless_zero(r.call("tw_tensor_store", "i32", *given, StoreStep.WRITE))
+    with r.otherwise_when(loads):
+        r.give_unless_zero(_load(r, data, lane, spoil, line=line))
+    with r.otherwise_when(r.is_below(verb, Verb.SEND)):
+        r.give_unless_zero(store_bulk(r, data, lane, StoreStep.WRITE, line=line))
+    with r.otherwise_when(r.is_below(verb, Verb.WRITE)):
+        r.give_unless_zero(_send(r, data, lane, line=line))
     with r.otherwise():
-        with r.when(r.equals(verb, Verb.LOAD)):
-            answer.put(_load(r, data, lane, spoil, line=line))
-        with r.when(r.is_at_most(r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
-            answer.put(store_bulk(r, data, lane, StoreStep.WRITE, line=line))
-        with r.when(r.is_at_most(r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
-            answer.put(_send(r, data, lane, line=line))
-        with r.when(r.is_at_least(verb, Verb.WRITE)):
-            answer.put(_remote(r, data, lane, line=line))
-    return answer.get()
+        r.give_unless_zero(_remote(r, data, lane, line=line))
 
 
 @routine("tw_fly_bulk", "i32", *POINTERS)
@@ -214,7 +217,7 @@ def _perform_flight(r: Routine, flight: Ptr, mask: I32) -> None:
     """Perform a flight of requests, for the lanes of ``mask``."""
     kind = r.field(flight, FLIGHT.KIND, "i32")
     with r.each_lane(mask) as lane:
-        r.give_unless_zero(_perform_lane(r, kind, flight, lane, 0))
+        _perform_lane(r, kind, flight, lane, 0)
 
 
 def _aligned(r: Routine, *addresses: Value) -> None:
@@ -321,16 +324,7 @@ def complete(r: Routine, barrier: Value, count: Value) -> None:
 
 
 # -- tensormap.replace and tensormap.cp_fenceproxy -------------------------------------------------
-_HALF = BYTES // 2  # what the address of a map has to be a multiple of
 _FOREIGN = 1  # in tensor_map.WRONG
-
-
-def _whole(r: Routine, address: Value, space: Value | int, write: int) -> Value:
-    """Return the pointer to a map; leave the routine after a fault."""
-    halves = [
-        find_memory(r, r.op("add", address, i * _HALF), _HALF, space, r["lane"], write) for i in range(2)
-    ]
-    return halves[0]
 
 
 @routine("tw_map_set", "i32", *POINTERS)
@@ -338,7 +332,7 @@ def _set_map_field(
     r: Routine, address: I64, space: I32, field: I64, length: I64, value: I64, lane: I32, line: I32
 ) -> None:
     """Set the field of ``length`` bytes at offset ``field`` of the map at an address."""
-    place = _whole(r, address, space, 1)
+    place = _find_map(r, address, space, lane, 1)
     some = r.variable("i64", 0)
     for offset in range(0, BYTES, 8):
         some.put(r.op("or", some.get(), r.field(place, offset, "i64")))
@@ -367,8 +361,8 @@ def _replace_map_fields(
 @routine("tw_map_copy", "i32", *POINTERS)
 def _copy_map(r: Routine, target: I64, source: I64, lane: I32, line: I32) -> None:
     """Copy a map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
-    given = _whole(r, source, Space.OWN, 0)
-    place = _whole(r, target, Space.GLOBAL, 1)
+    given = _find_map(r, source, Space.OWN, lane, 0)
+    place = _find_map(r, target, Space.GLOBAL, lane, 1)
     r.copy(place, given, BYTES)
 
 

@@ -16,17 +16,6 @@ __all__ = ["OPERATIONS", "element_of", "reduce_row", "reduction_of_tensor", "val
 OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _WORDS = {"add": "add", "inc": "uinc_wrap", "dec": "udec_wrap", "and": "and", "or": "or", "xor": "xor"}
 _BITS = ("and", "or", "xor")
-_WIDTHS = {
-    "u32": 32,
-    "s32": 32,
-    "u64": 64,
-    "s64": 64,
-    "f16": 16,
-    "bf16": 16,
-    "f32": 32,
-    "f32.ftz": 32,
-    "f64": 64,
-}
 _TYPES = {
     "add": ("u32", "u64", "f16", "bf16", "f32", "f32.ftz", "f64"),
     "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
@@ -90,7 +79,7 @@ def reduction_of_tensor(r: Routine, operation: I32, element: I32) -> None:
 
 def _reduction(operation: str, type_: str) -> Routine:
     r = Routine(_name(operation, type_), "void", place="ptr", source="ptr", length="i64")
-    width = _WIDTHS[type_]
+    width = int(type_.removesuffix(".ftz").lstrip("usbf"))
     size, whole = width // 8, f"i{width}"
     with r.count(r["length"], step=size) as offset:
         place = r.at(r["place"], offset)
