@@ -153,6 +153,9 @@ class CELLS:
     # The last write that was not atomic, where WRITE is one that was.
     PLAIN, PLAIN_WRITER, PLAIN_WRITE = 10, 11, 12
     COLUMNS = 13
+    LAST_WRITE, LAST_READ = (WRITTEN, WRITER, WRITE), (READ, READER, READING)
+    EARLIER_READ = (EARLIER, EARLIER_READER, EARLIER_READING)
+    PLAIN_STORE = (PLAIN, PLAIN_WRITER, PLAIN_WRITE)
 
 
 def stride_of(size: int) -> int:

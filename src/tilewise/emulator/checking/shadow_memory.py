@@ -18,17 +18,18 @@ from tilewise.emulator.check_layout import (
     SHADOW,
     STATE,
     WHO,
+    Action,
     FindingKind,
 )
 from tilewise.emulator.checking.check_routine import CheckRoutine
 from tilewise.emulator.checking.vector_clocks import COVERED_LANE, ordered_before
 from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, I64, NULL, MutableValue, Ptr, routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, routine
 from tilewise.emulator.support.checked import record_finding, serial_of
 from tilewise.emulator.support.cluster_parts import find_block
 
-__all__ = ["ShadowWord", "check_and_record", "find_shadow", "look_up_shadow", "store_access"]
+__all__ = ["ShadowWord", "check_and_record", "find_shadow", "look_up_shadow"]
 
 
 # -- address → cells -------------------------------------------------------------------------------
@@ -155,6 +156,11 @@ class ShadowWord:
         self.warps = r.narrow(r.field(r["ctx"], LAUNCH.WARPS, "i64"))
         self.alone = r.differs(r.check_field(CHECK.ALONE), 0)
         self.least = r.element(r.table(CLOCKS.LEAST), r.index(), "i32")
+        self.place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
+        r.fill(self.place, 0, SHADOW.SIZE)
+        self.writes = r.differs(r["action"], Action.LOAD)
+        self.stores = r.equals(r["action"], Action.STORE)
+        self.same = r.variable("i1", 0)  # whether a store leaves the value as it was
 
     def begin_lane(self) -> None:
         """Start on another lane: drop what was proven by the private clock of the one before."""
@@ -162,9 +168,9 @@ class ShadowWord:
             for who, _ in self.proven.values():
                 who.put(-1)
 
-    def select_cell(self, place: Value, address: Value, who: Value, bytes_: Value) -> None:
-        """Load from a ``SHADOW`` the cell of an address that it covers."""
-        r = self.r
+    def select_cell(self, address: Value, who: Value, bytes_: Value) -> None:
+        """Select the cell of an address that was found, for an access by ``who`` to some bytes."""
+        r, place = self.r, self.place
         self.who, self.bytes, self.address = who, bytes_, address
         self.born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
         self.remote = r.differs(r.field(place, SHADOW.OWNER, "ptr"), NULL)
@@ -174,7 +180,9 @@ class ShadowWord:
         row = r.op("mul", r.op("lshr", self.offset, 2), 4)
         cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
         self.cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
+        self.memory = r.at(r.field(place, SHADOW.MEMORY, "ptr"), self.offset)
         self.info = r.op("or", r.op("or", self.line, bytes_), self.flags)
+        self.same.put(0)
 
     def is_strong(self, info: Value) -> Value:
         """Whether an access is atomic or synchronises."""
@@ -185,6 +193,11 @@ class ShadowWord:
 
     def put(self, column: int, value: Value) -> None:
         self.r.put(self.cell[column], 0, value)
+
+    def record(self, columns: tuple[int, int, int]) -> None:
+        """Record the access in these columns."""
+        for column, value in zip(columns, (self.now, self.who, self.info), strict=True):
+            self.put(column, value)
 
     def is_own_warp(self, other: Value) -> Value:
         """Whether an access was made by this warp."""
@@ -266,32 +279,27 @@ class ShadowWord:
         record_finding(r, kind, self.who, *found)
 
 
-def check_and_record(word: ShadowWord, writes: Value, stores: Value, same: MutableValue) -> None:
-    """Report the races of one access, and record it. ``same`` holds whether a store leaves the value as it was."""
-    r = word.r
-    found, time, who, info = word.find_conflict((CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE), False)
+def check_and_record(word: ShadowWord) -> None:
+    """Report the races of one access, and record it."""
+    r, writes, stores = word.r, word.writes, word.stores
+    found, time, who, info = word.find_conflict(CELLS.LAST_WRITE, False)
     kind = r.select(writes, FindingKind.WRITE_AFTER_WRITE, FindingKind.READ_AFTER_WRITE)
     with r.when(found):
-        with r.unless(r.both(stores, same.get())):
+        with r.unless(r.both(stores, word.same.get())):
             word.report(kind, who, info)
         with r.otherwise(), r.unless(_stores_one_constant(word, info)):
             word.report(FindingKind.EQUAL_WRITES, who, info)
     with r.when(r.both(word.is_strong(word.flags), word.is_strong(info))):
-        plain, _, writer, write = word.find_conflict(
-            (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE), False
-        )
+        plain, _, writer, write = word.find_conflict(CELLS.PLAIN_STORE, False)
         with r.when(plain):
             word.report(kind, writer, write)
     with r.when(writes):
-        for columns in (
-            (CELLS.READ, CELLS.READER, CELLS.READING),
-            (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING),
-        ):
+        for columns in (CELLS.LAST_READ, CELLS.EARLIER_READ):
             early, _, reader, reading = word.find_conflict(columns, True)
             with r.when(early):
                 word.report(FindingKind.WRITE_AFTER_READ, reader, reading)
-    _check_state(word, writes, stores)
-    _record(word, writes, time, who, info)
+    _check_state(word)
+    _record(word, time, who, info)
 
 
 def _stores_one_constant(word: ShadowWord, info: Value) -> Value:
@@ -301,14 +309,14 @@ def _stores_one_constant(word: ShadowWord, info: Value) -> Value:
     return r.both(constant, r.equals(r.op("lshr", info, ACCESS.LINE_BITS), r["line"]))
 
 
-def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
+def _check_state(word: ShadowWord) -> None:
     """Report reads of uninitialised bytes, and accesses to memory of copies in flight."""
     r = word.r
     state = word.get(CELLS.STATE)
     odd = r.op("and", state, r.op("or", word.bytes, STATE.ARRIVING | STATE.MANY_LEAVING))
     with r.when(r.differs(odd, 0)):
         missing = r.op("and", state, word.bytes)
-        with r.unless(stores), r.when(r.differs(missing, 0)):
+        with r.unless(word.stores), r.when(r.differs(missing, 0)):
             # Found out once per access: bytes count as written once they have been read.
             if word.ignores_unset:
                 with r.when(r.equals(word.unset_ignored.get(), _UNKNOWN)):
@@ -318,18 +326,18 @@ def _check_state(word: ShadowWord, writes: Value, stores: Value) -> None:
         writer, write = word.get(CELLS.WRITER), word.get(CELLS.WRITE)
         arriving = r.both(r.differs(r.op("and", state, STATE.ARRIVING), 0), word.is_write_in_flight(write))
         with r.when(arriving), r.unless(word.are_atomic(write, writer)):
-            kind = r.select(writes, FindingKind.WRITE_IN_FLIGHT, FindingKind.READ_IN_FLIGHT)
+            kind = r.select(word.writes, FindingKind.WRITE_IN_FLIGHT, FindingKind.READ_IN_FLIGHT)
             word.report(kind, writer, write)
-        with r.when(writes), r.when(r.differs(r.op("and", state, STATE.MANY_LEAVING), 0)):
+        with r.when(word.writes), r.when(r.differs(r.op("and", state, STATE.MANY_LEAVING), 0)):
             word.report(FindingKind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
     foreign = r.select(word.remote, STATE.FOREIGN, 0)
     rest = r.op("or", r.without(state, word.bytes), foreign)
     word.put(CELLS.STATE, rest)
 
 
-def _record(word: ShadowWord, writes: Value, time: Value, who: Value, info: Value) -> None:
+def _record(word: ShadowWord, time: Value, who: Value, info: Value) -> None:
     r = word.r
-    with r.when(writes):
+    with r.when(word.writes):
         # Bytes of one word that lanes of one instruction write are one record.
         together = r.both(
             r.equals(time, word.now),
@@ -339,8 +347,7 @@ def _record(word: ShadowWord, writes: Value, time: Value, who: Value, info: Valu
         )
         with r.when(r.both(word.is_strong(word.flags), r.negation(word.is_strong(info)))):
             # Later atomic accesses do not race with this write, but may with the plain one before it.
-            pairs = ((CELLS.PLAIN, time), (CELLS.PLAIN_WRITER, who), (CELLS.PLAIN_WRITE, info))
-            for column, value in pairs:
+            for column, value in zip(CELLS.PLAIN_STORE, (time, who, info), strict=True):
                 word.put(column, value)
         mixed = r.op("or", word.high, WHO.MIXED)
         joint = r.op("or", word.info, r.op("and", info, ACCESS.BYTES))
@@ -354,7 +361,7 @@ def _record(word: ShadowWord, writes: Value, time: Value, who: Value, info: Valu
 def _record_read(word: ShadowWord) -> None:
     """Record a read. Of reads that are not ordered, those of two warps are kept."""
     r = word.r
-    time, who, info = (word.get(column) for column in (CELLS.READ, CELLS.READER, CELLS.READING))
+    time, who, info = (word.get(column) for column in CELLS.LAST_READ)
     stale = r.op("or", r.is_at_most(time, word.born), r.negation(word.is_unordered(who, time, CELLS.READ)))
     own = word.is_own_warp(who)
     with r.when(r.both(own, r.negation(stale), r.differs(who, word.who))):
@@ -365,15 +372,10 @@ def _record_read(word: ShadowWord) -> None:
         word.put(CELLS.READ, word.now)
     with r.otherwise():
         with r.when(r.op("or", own, stale)):
-            store_access(word, (CELLS.READ, CELLS.READER, CELLS.READING))
+            word.record(CELLS.LAST_READ)
         with r.otherwise():
             earlier, reader = word.get(CELLS.EARLIER), word.get(CELLS.EARLIER_READER)
             ordered = r.negation(word.is_unordered(reader, earlier, CELLS.EARLIER))
             past = r.is_at_most(earlier, word.born)
             with r.when(r.either(past, ordered, word.is_own_warp(reader))):
-                store_access(word, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
-
-
-def store_access(word: ShadowWord, columns: tuple[int, int, int]) -> None:
-    for column, value in zip(columns, (word.now, word.who, word.info), strict=True):
-        word.put(column, value)
+                word.record(CELLS.EARLIER_READ)

@@ -190,9 +190,8 @@ def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
         yield at
 
 
-    """Perform one lane's copy; leave the routine after a fault. With ``spoil`` only overwrite where it will write."""
 def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> None:
-    """Perform one lane's copy, or leave the routine after a fault; with ``spoil`` only overwrite where it will write."""
+    """Perform one lane's copy; leave the routine after a fault. With ``spoil`` only overwrite where it will write."""
     data, line = r.at(flight, FLIGHT.DATA), r.field(flight, FLIGHT.LINE, "i32")
     verb = r.narrow(request(r, data, REQUEST.VERB))
     loads = r.equals(verb, Verb.LOAD)
