@@ -28,7 +28,7 @@ from tilewise.emulator.check_layout import (
 )
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.checking.race_check import check_access
-from tilewise.emulator.checking.shadow_memory import find_shadow, look_up_shadow
+from tilewise.emulator.checking.shadow_memory import find_cell, find_shadow, look_up_shadow, reserve_shadow
 from tilewise.emulator.checking.vector_clocks import sync_by_one
 from tilewise.emulator.layout import BLOCK, LAUNCH, RANK_SHIFT, WARP, Flight, Space
 from tilewise.emulator.llvm.emit import Value
@@ -74,17 +74,14 @@ def mark(
     who: I32 = ZERO_I32,
 ) -> None:
     """Change the in-flight mark of each word of a stretch of shared or global memory, as ``Mark`` says."""
-    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
-    r.fill(place, 0, SHADOW.SIZE)
+    place = reserve_shadow(r)
     at, end = r.variable("i64", address), r.op("add", address, length)
     with r.loop() as loop:
         here = at.get()
         loop.leave(r.is_at_least(here, end))
         at.put(r.op("add", r.op("or", here, 3), 1))
         r.give_if(r.negation(find_shadow(r, place, here, space)))
-        row = r.op("and", r.op("sub", here, r.field(place, SHADOW.FIRST, "i64")), -4)
-        cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
-        cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
+        cell = find_cell(r, place, r.op("sub", here, r.field(place, SHADOW.FIRST, "i64")))
         state = r.field(cell[CELLS.STATE], 0, "i32")
         leaving, also = r.op("and", state, STATE.MANY_LEAVING), r.op("and", state, STATE.MOST_ARRIVING)
         changed = r.variable("i32", state)
@@ -136,17 +133,9 @@ def new_record(r: CheckRoutine, mask: I32, length: I32, kind: I32, way: I32, lin
             found.put(old)
     copy = found.get()
     r.give_if(r.is_null(copy), NULL)
-    for offset, value in (
-        (COPY.LANES, mask),
-        (COPY.WARP, r.narrow(r.index())),
-        (COPY.BYTES, length),
-        (COPY.LINE, line),
-        (COPY.KEY, r.const("i64", 0)),
-        (COPY.TIME, r.now()),
-        (COPY.KIND, kind),
-        (COPY.SIDE, way),
-    ):
-        r.put(copy, offset, value)
+    r.put_fields(copy, {COPY.LANES: mask, COPY.WARP: r.narrow(r.index()), COPY.BYTES: length})
+    r.put_fields(copy, {COPY.LINE: line, COPY.KEY: r.const("i64", 0), COPY.TIME: r.now()})
+    r.put_fields(copy, {COPY.KIND: kind, COPY.SIDE: way})
     r.copy(r.at(copy, COPY.GROUPS), groups_of(r, kind), 128)
     r.give(copy)
 
@@ -158,9 +147,8 @@ def first_of_warpgroup(r: CheckRoutine) -> Value:
 
 @contextmanager
 def each_record(r: CheckRoutine) -> Iterator[Value]:
-    clocks = r.clocks()
-    start = r.field(clocks, CLOCKS.COPIES, "ptr")
-    with r.count(r.field(clocks, CLOCKS.COUNT, "i64")) as i:
+    start = r.table(CLOCKS.COPIES)
+    with r.count(r.field(r.clocks(), CLOCKS.COUNT, "i64")) as i:
         yield r.item(start, i, COPY.SIZE)
 
 
@@ -182,7 +170,7 @@ def trim_records(r: CheckRoutine) -> None:
 
 def phase_of(r: CheckRoutine, key: Value) -> Value:
     """The parity of the phase that an mbarrier is in; its key is its address with a rank, and 1 more."""
-    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
+    place = reserve_shadow(r)
     address, found = r.op("sub", key, 1), r.variable("i32", 0)
     with r.when(look_up_shadow(r, SHARED, address, place)):
         offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
@@ -457,13 +445,11 @@ def _read_shared(r: CheckRoutine, address: I64, length: I64, barrier: I64, lane:
 def _check_mbarrier(r: CheckRoutine, address: I64, bulk: I32, lane: I32, line: I32) -> None:
     """Report a copy whose mbarrier is not initialised before it; for a ``bulk`` copy, with a proxy fence between."""
     check_touch(r, lane, address, 8, SHARED, Action.ATOMIC, ACCESS.STRONG)
-    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
+    place = reserve_shadow(r)
     known = look_up_shadow(r, SHARED, address, place)
     r.give_if(r.negation(r.both(known, r.differs(bulk, 0))))
-    row = r.op("and", r.op("sub", address, r.field(place, SHADOW.FIRST, "i64")), -4)
-    first, stride = r.at(r.field(place, SHADOW.CELLS, "ptr"), row), r.field(place, SHADOW.STRIDE, "i64")
-    columns = (CELLS.PLAIN, CELLS.PLAIN_WRITER, CELLS.PLAIN_WRITE)
-    time, who, info = (r.field(r.at(first, r.op("mul", stride, i)), 0, "i32") for i in columns)
+    cell = find_cell(r, place, r.op("sub", address, r.field(place, SHADOW.FIRST, "i64")))
+    time, who, info = (r.field(cell[column], 0, "i32") for column in CELLS.PLAIN_STORE)
     made, maker = r.table(CLOCKS.PUBLISHED), r.op("lshr", who, WHO.LANE_BITS)
     theirs = r.element(made, r.op("urem", r.wide(maker), r.warps_of_cluster()), "i32")
     own = r.element(made, r.index(), "i32")

@@ -25,8 +25,10 @@ from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.checking.shadow_memory import (
     ShadowWord,
     check_and_record,
+    find_cell,
     find_shadow,
     look_up_shadow,
+    reserve_shadow,
 )
 from tilewise.emulator.checking.vector_clocks import merge_private_clock, ordered_before
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
@@ -101,8 +103,7 @@ def _ignores_unset(r: CheckRoutine) -> Value:
 @routine("tw_check_padded", "i1", "ctx", "block")
 def _unset_is_padding(r: CheckRoutine, addresses: Ptr, mask: I32, size: I32, space: I32) -> None:
     """Whether the uninitialised bytes are padding of a structure: the same in each lane's read, and not all of it."""
-    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
-    count = r.wide(size)
+    place, count = reserve_shadow(r), r.wide(size)
     before = r.variable("i64", 0)
     with r.each_lane(mask) as lane:
         address = r.element(addresses, lane, "i64")
@@ -112,9 +113,7 @@ def _unset_is_padding(r: CheckRoutine, addresses: Ptr, mask: I32, size: I32, spa
             known = look_up_shadow(r, space, here, place)
             r.give_if(r.negation(known), 0)
             offset = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
-            stride = r.op("mul", r.field(place, SHADOW.STRIDE, "i64"), CELLS.STATE)
-            column = r.at(r.field(place, SHADOW.CELLS, "ptr"), stride)
-            state = r.wide(r.field(r.at(column, r.op("and", offset, -4)), 0, "i32"))
+            state = r.wide(r.field(find_cell(r, place, offset)[CELLS.STATE], 0, "i32"))
             bit = r.op("and", r.op("lshr", state, r.op("and", offset, 3)), 1)
             unset.put(r.op("or", unset.get(), r.op("shl", bit, i)))
         every = r.equals(unset.get(), r.op("sub", r.op("shl", 1, count), 1))
@@ -269,7 +268,7 @@ class _FastRoutine(CheckRoutine):
 
     def find_cells(self) -> None:
         """Find the cells; return false from the routine if there are none that it can check."""
-        place, state = self.reserve(f"[{SHADOW.SIZE} x i8]", 8), self.state()
+        place, state = reserve_shadow(self), self.state()
         self.give_if(self.differs(self.op("and", self["address"], 3), 0), 0)
         cells = self.variable("ptr", self.field(self["block"], BLOCK.CELLS, "ptr"))
         self.stride = self.variable("i64", self.field(state, CHECK.STRIDE, "i64"))

@@ -29,10 +29,24 @@ from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, routine
 from tilewise.emulator.support.checked import record_finding, serial_of
 from tilewise.emulator.support.cluster_parts import find_block
 
-__all__ = ["ShadowWord", "check_and_record", "find_shadow", "look_up_shadow"]
+__all__ = ["ShadowWord", "check_and_record", "find_cell", "find_shadow", "look_up_shadow", "reserve_shadow"]
 
 
 # -- address → cells -------------------------------------------------------------------------------
+def reserve_shadow(r: CheckRoutine) -> Value:
+    """Return the pointer to an empty ``SHADOW``, for a lookup to fill in."""
+    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
+    r.fill(place, 0, SHADOW.SIZE)
+    return place
+
+
+def find_cell(r: CheckRoutine, place: Value, offset: Value) -> list[Value]:
+    """Return the pointers to the cell's columns for an address ``offset`` bytes into a ``SHADOW``."""
+    row, stride = r.op("and", offset, -4), r.field(place, SHADOW.STRIDE, "i64")
+    first = r.at(r.field(place, SHADOW.CELLS, "ptr"), row)
+    return [r.at(first, r.op("mul", stride, column)) for column in range(CELLS.COLUMNS)]
+
+
 def find_shadow(r: CheckRoutine, place: Value, here: Value, space: Value) -> Value:
     """Whether an address has shadow memory; ``place`` then describes it. It is a cache as well, and zero at first."""
     away = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
@@ -59,7 +73,7 @@ def look_up_shadow(r: CheckRoutine, space: I32, address: I64, place: Ptr) -> Non
 
 def _in_shared(r: CheckRoutine, start: Value) -> None:
     """Answer for an address of shared memory, whose window begins at ``start``."""
-    place, state = r["place"], r.state()
+    place = r["place"]
     within = r.op("and", r.op("sub", r["address"], start), WINDOW - 1)
     rank = r.op("lshr", within, RANK_SHIFT)
     owner = r.variable("ptr", r["block"])
@@ -71,11 +85,9 @@ def _in_shared(r: CheckRoutine, start: Value) -> None:
     first_address = r.op("add", start, r.op("shl", rank, RANK_SHIFT))
     with r.when(r.differs(here, r["block"])):
         r.put(place, SHADOW.OWNER, here)
-    r.put(place, SHADOW.FIRST, first_address)
-    r.put(place, SHADOW.BYTES, size)
-    r.put(place, SHADOW.CELLS, r.field(here, BLOCK.CELLS, "ptr"))
-    r.put(place, SHADOW.STRIDE, r.field(state, CHECK.STRIDE, "i64"))
-    r.put(place, SHADOW.MEMORY, r.field(here, BLOCK.SHARED, "ptr"))
+    cells, memory = r.field(here, BLOCK.CELLS, "ptr"), r.field(here, BLOCK.SHARED, "ptr")
+    r.put_fields(place, {SHADOW.FIRST: first_address, SHADOW.BYTES: size, SHADOW.CELLS: cells})
+    r.put_fields(place, {SHADOW.STRIDE: r.check_field(CHECK.STRIDE), SHADOW.MEMORY: memory})
     r.put(place, SHADOW.BEGAN, r.field(r.clocks(), CLOCKS.BEGAN, "i64"))
     r.give(r.is_below(r.op("sub", r["address"], first_address), size))
 
@@ -106,18 +118,12 @@ def _range_of(r: CheckRoutine) -> Value:
 
 def _in_global(r: CheckRoutine, item: Value) -> None:
     """Answer for an address within an array."""
-    place = r["place"]
-    first = r.field(item, RANGE.FIRST, "i64")
-    cells = r.field(item, RANGE.CELLS, "ptr")
-    r.put(place, SHADOW.FIRST, first)
+    place, cells = r["place"], r.field(item, RANGE.CELLS, "ptr")
+    first, end, stride = (r.field(item, field, "i64") for field in (RANGE.FIRST, RANGE.END, RANGE.STRIDE))
     # NOTE: memory without cells is given no bytes, so that the cached ``place`` never matches it.
-    none = r.is_null(cells)
-    size = r.op("sub", r.field(item, RANGE.END, "i64"), first)
-    r.put(place, SHADOW.BYTES, r.select(none, 0, size))
-    r.put(place, SHADOW.CELLS, cells)
-    r.put(place, SHADOW.STRIDE, r.field(item, RANGE.STRIDE, "i64"))
-    r.put(place, SHADOW.MEMORY, r.as_pointer(first))
-    r.put(place, SHADOW.BEGAN, r.const("i64", 0))
+    size = r.select(r.is_null(cells), 0, r.op("sub", end, first))
+    r.put_fields(place, {SHADOW.FIRST: first, SHADOW.BYTES: size, SHADOW.CELLS: cells, SHADOW.STRIDE: stride})
+    r.put_fields(place, {SHADOW.MEMORY: r.as_pointer(first), SHADOW.BEGAN: r.const("i64", 0)})
     r.give(r.differs(cells, NULL))
 
 
@@ -156,8 +162,7 @@ class ShadowWord:
         self.warps = r.narrow(r.field(r["ctx"], LAUNCH.WARPS, "i64"))
         self.alone = r.differs(r.check_field(CHECK.ALONE), 0)
         self.least = r.element(r.table(CLOCKS.LEAST), r.index(), "i32")
-        self.place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
-        r.fill(self.place, 0, SHADOW.SIZE)
+        self.place = reserve_shadow(r)
         self.writes = r.differs(r["action"], Action.LOAD)
         self.stores = r.equals(r["action"], Action.STORE)
         self.same = r.variable("i1", 0)  # whether a store leaves the value as it was
@@ -177,9 +182,7 @@ class ShadowWord:
         self.inside = r.differs(self.born, 0)  # of shared memory
         self.ordered_until = r.select(r.op("or", self.inside, self.alone), self.least, 0)
         self.offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
-        row = r.op("mul", r.op("lshr", self.offset, 2), 4)
-        cells, stride = (r.field(place, SHADOW.CELLS, "ptr"), r.field(place, SHADOW.STRIDE, "i64"))
-        self.cell = [r.at(cells, r.op("add", row, r.op("mul", stride, i))) for i in range(CELLS.COLUMNS)]
+        self.cell = find_cell(r, place, self.offset)
         self.memory = r.at(r.field(place, SHADOW.MEMORY, "ptr"), self.offset)
         self.info = r.op("or", r.op("or", self.line, bytes_), self.flags)
         self.same.put(0)
