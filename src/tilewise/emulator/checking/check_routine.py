@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, TAIL
+from tilewise.emulator.check_layout import CHECK, CLOCKS, TAIL, WHO
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Declaration, Routine, routine
@@ -75,6 +75,13 @@ class CheckRoutine(Routine):
     def slot_of_warp(self, offset: int) -> Value:
         """Return the pointer to a warp's number of 32 bits in one of the tables."""
         return self.item(self.table(offset), self.index(), 4)
+
+    def is_after_last(self, time: Value, offset: int, who: Value) -> Value:
+        """Return whether a time is after what a table has for this warp, and for the one of ``who``."""
+        serial = self.wide(self.op("lshr", who, WHO.LANE_BITS))
+        theirs = self.element(self.table(offset), self.op("urem", serial, self.warps_of_cluster()), "i32")
+        own = self.field(self.slot_of_warp(offset), 0, "i32")
+        return self.is_above(time, self.intrinsic("llvm.umax", theirs, own))
 
     def raise_to(self, place: Value, time: Value) -> None:
         """Raise the time at a place to one that is later."""

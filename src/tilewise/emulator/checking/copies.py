@@ -36,6 +36,7 @@ from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, ZERO_I32, P
 from tilewise.emulator.support.bulk_requests import REQUEST, Verb, each_block, store_bulk
 from tilewise.emulator.support.checked import accessor, check_touch, record_finding, serial_of
 from tilewise.emulator.support.tensor import PLAN, make_plan, store_tensor
+from tilewise.emulator.support.wgmma_descriptor import ROWS, Descriptor
 
 __all__ = [
     "BULKS",
@@ -52,7 +53,6 @@ __all__ = [
 
 COPIED, BULKS, PRODUCTS = 0, 1, 2  # kinds of groups: of cp.async, of bulk copies, of wgmma
 SHARED, GLOBAL = int(Space.SHARED), int(Space.GLOBAL)
-_BRICK_ROWS = 8  # of a matrix of wgmma, each of 16 bytes
 _PHASE_BIT = 61  # of an mbarrier
 
 
@@ -224,30 +224,17 @@ def walk_matrix(
     who: I32,
 ) -> None:
     """Mark each row of 16 bytes of the matrix that a descriptor describes (``wgmma_descriptor.py``) as read or free."""
-
-    def part(low: int, mask: int) -> Value:
-        return r.op("and", r.op("lshr", bits, low), mask)
-
-    start, leading, stride = (r.op("shl", part(low, 0x3FFF), 4) for low in (0, 16, 32))
-    mode, base = part(62, 3), part(49, 7)
-    plain = r.equals(mode, 0)
-    span = r.select(plain, 16, r.op("lshr", 256, mode))
-    chunks = r.op("sub", r.op("lshr", span, 4), 1)
-    wide = r.select(plain, 0, r.op("sub", 4, mode))
-    turned = r.differs(across, 0)
-    far = r.select(turned, r.select(plain, leading, stride), stride)
-    near = r.select(turned, r.select(plain, stride, leading), leading)
+    d, turned = Descriptor(r, bits), r.differs(across, 0)
+    far = r.select(turned, r.select(d.plain, d.leading, d.stride), d.stride)
+    near = r.select(turned, r.select(d.plain, d.stride, d.leading), d.leading)
     end = r.wide(r.op("add", first, rows))
-    with r.count(end, r.wide(first)) as j, r.count(r.wide(bricks)) as c:
-        inner, outer = r.select(turned, j, c), r.select(turned, c, j)
-        at = r.op("add", start, r.op("shl", r.op("and", inner, chunks), 4))
-        at = r.op("add", at, r.op("mul", r.op("lshr", inner, wide), near))
-        at = r.op("add", at, r.op("mul", outer, far))
-        with r.count(_BRICK_ROWS) as row:
-            place = r.op("add", at, r.op("mul", row, span))
-            turn = r.op("and", r.op("sub", r.op("lshr", place, 7), base), chunks)
-            place = with_rank(r, r.op("xor", place, r.op("shl", turn, 4)))
-            _mark_row(r, place)
+    with r.count(end, r.wide(first)) as brick, r.count(r.wide(bricks)) as column:
+        j, c = r.narrow(brick), r.narrow(column)
+        at = d.find_brick(r.select(turned, j, c), r.select(turned, c, j), near, far)
+        with r.count(ROWS) as row:
+            place = r.op("add", at, r.op("mul", r.narrow(row), d.span))
+            turn = r.op("and", r.op("sub", r.op("lshr", place, 7), d.base), d.chunks)
+            _mark_row(r, with_rank(r, r.wide(r.op("xor", place, r.op("shl", turn, 4)))))
 
 
 def _mark_row(r: CheckRoutine, place: Value) -> None:
@@ -450,10 +437,7 @@ def _check_mbarrier(r: CheckRoutine, address: I64, bulk: I32, lane: I32, line: I
     r.give_if(r.negation(r.both(known, r.differs(bulk, 0))))
     cell = find_cell(r, place, r.op("sub", address, r.field(place, SHADOW.FIRST, "i64")))
     time, who, info = (r.field(cell[column], 0, "i32") for column in CELLS.PLAIN_STORE)
-    made, maker = r.table(CLOCKS.PUBLISHED), r.op("lshr", who, WHO.LANE_BITS)
-    theirs = r.element(made, r.op("urem", r.wide(maker), r.warps_of_cluster()), "i32")
-    own = r.element(made, r.index(), "i32")
-    since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
+    since = r.is_after_last(time, CLOCKS.PUBLISHED, who)
     born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
     with r.when(r.both(since, r.is_above(time, born))):
         found = (r.op("lshr", info, ACCESS.LINE_BITS), address, who, 8, ACCESS.PROXY)

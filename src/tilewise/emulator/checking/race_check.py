@@ -247,14 +247,10 @@ def _check_proxy_fence(word: ShadowWord) -> None:
     time, who, info = (word.get(column) for column in CELLS.LAST_WRITE)
     thread = r.equals(r.op("and", info, ACCESS.PROXY), 0)
     with r.when(r.both(thread, r.is_above(time, word.born))):
-        warps = r.warps_of_cluster()
-        serial, fenced = r.wide(r.op("lshr", who, WHO.LANE_BITS)), r.table(CLOCKS.FENCED)
-        theirs = r.element(fenced, r.op("urem", serial, warps), "i32")
-        own = r.element(fenced, r.index(), "i32")
+        warps, serial = r.warps_of_cluster(), r.wide(r.op("lshr", who, WHO.LANE_BITS))
         # NOTE: of other clusters' fences nothing is known here.
         near = r.equals(r.op("udiv", serial, warps), r.op("udiv", r.wide(word.serial), warps))
-        since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
-        with r.when(r.both(near, since)):
+        with r.when(r.both(near, r.is_after_last(time, CLOCKS.FENCED, who))):
             word.report(FindingKind.UNFENCED, who, info)
 
 

@@ -218,9 +218,9 @@ class Routine(Emitter):
         with self.when(condition):
             self.give(value)
 
-    def give_unless_zero(self, answer: Value) -> None:
-        """Return a result that is not 0."""
-        self.give_if(self.differs(answer, 0), answer)
+    def give_unless_zero(self, answer: Value, result: int | None = None) -> None:
+        """Return an answer that is not 0, or another result in its place."""
+        self.give_if(self.differs(answer, 0), answer if result is None else result)
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, LAUNCH, WARP, Answer, Outcome, Status
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I64, MutableValue, Ptr, Routine, routine
@@ -48,116 +46,112 @@ def _give_if_stopped(r: Routine) -> None:
     r.give_if(r.differs(stop, 0), Outcome.ENDED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """One round of a cluster's warps: the warp to take at each step, and what came of those that ran."""
+class _ClusterRoutine(Routine):
+    """The routine that runs a cluster, by rounds of its warps."""
 
     order: Value
     warps: Value  # of a block
-    count: Value  # of warps of the cluster
+    count_of_warps: Value  # of the cluster
     begin: Value  # where a seeded round starts
     step: Value  # and how far it steps
     progress: MutableValue  # whether a warp ended or came to a barrier
     ready: MutableValue  # whether a warp was in a loop that waits for others
 
+    def launch(self, offset: int, type_: str = "i64") -> Value:
+        return self.field(self["ctx"], offset, type_)
+
+    def begin_round(self) -> Value:
+        """Begin a round; return its random number."""
+        # Where a seeded round starts, and how far it steps: it meets every warp once, in an order of its own.
+        seed, step = advance_seed(self), self.variable("i64", 1)
+        with self.when(self.equals(self.order, _SEEDED)):
+            step.put(_choose_step(self, self.count_of_warps, self.op("lshr", seed, 17)))
+        self.progress, self.ready = self.variable("i1", 0), self.variable("i1", 0)
+        self.begin, self.step = self.op("lshr", seed, 33), step.get()
+        return seed
+
+    def choose_warp(self, i: Value) -> tuple[Value, Value]:
+        """Return the block and the warp that are next in the round's order."""
+        count = self.count_of_warps
+        backwards = self.op("sub", self.op("sub", count, 1), i)
+        chosen = self.variable("i64", self.select(self.equals(self.order, _BACKWARDS), backwards, i))
+        with self.when(self.equals(self.order, _SEEDED)):
+            chosen.put(self.op("urem", self.op("add", self.begin, self.op("mul", i, self.step)), count))
+        # NOTE: 32 bits are divided in a third of the time.
+        rank = self.wide(self.op("udiv", self.narrow(chosen.get()), self.narrow(self.warps)))
+        number = self.op("sub", chosen.get(), self.op("mul", rank, self.warps))
+        block = find_block(self, self["first"], rank)
+        return block, find_warp(self, block, number)
+
+    def run_warp(self, block: Value, warp: Value) -> None:
+        """Run a warp until it stops, in the general build if it must."""
+        general, fast = self.launch(LAUNCH.GENERAL, "ptr"), self.launch(LAUNCH.FAST, "ptr")
+        with self.loop() as attempts:
+            slow = self.differs(self.field(warp, WARP.GENERAL, "i32"), 0)
+            code = self.select(slow, general, fast)
+            self.give_if(self.is_null(code), Outcome.GENERAL)
+            self.give_unless_zero(maybe_complete_random(self, block=self["first"]), Outcome.ENDED)
+            answer = self.call_at(code, "i32", self["ctx"], self["worker"], block, warp)
+            attempts.leave(self.differs(answer, Answer.DEOPT))
+            self.put(warp, WARP.GENERAL, 1)
+        with self.when(self.equals(answer, Answer.WAIT)):
+            self.progress.put(1)
+            blocked = self.differs(self.field(warp, WARP.BLOCKED, "i32"), 0)
+            self.put(warp, WARP.STATUS, self.select(blocked, Status.WAITING, Status.READY))
+        with self.otherwise_when(self.equals(answer, Answer.EXIT)):
+            self.progress.put(1)
+            self.end_warp(block, warp)
+        with self.otherwise_when(self.equals(answer, Answer.YIELD)):
+            self.ready.put(1)
+        with self.otherwise():
+            self.give(Outcome.ENDED)
+
+    def end_warp(self, block: Value, warp: Value) -> None:
+        """Count a warp as done, and with the last one of a cluster complete what is in flight: it is finished."""
+        remove_lanes(self, -1, block=block, warp=warp)
+        self.put(warp, WARP.STATUS, Status.DONE)
+        done = self.change(block, BLOCK.DONE, "add", 1)
+        with self.when(self.equals(self.wide(done), self.warps)):
+            left = self.change(self["first"], BLOCK.LEFT, "add", 1)
+            with self.when(self.equals(self.wide(left), self.launch(LAUNCH.CLUSTER))):
+                self.give_unless_zero(complete_all_flights(self, block=self["first"]), Outcome.ENDED)
+                self.give(Outcome.FINISHED)
+
+    def give_if_stuck(self) -> None:
+        """End the turn of a cluster that does not get on or, as it may wait for others, has had its turns."""
+        first = self["first"]
+        turns = self.change(first, BLOCK.TURNS, "add", self.wide(self.ready.get()), "i64")
+        self.change(first, BLOCK.PROGRESS, "add", self.wide(self.progress.get()), "i64")
+        count, seen = _sum_progress(self, first), self.field(first, BLOCK.SEEN, "i64")
+        self.put(first, BLOCK.SEEN, count)
+        still = self.equals(count, seen)
+        with self.when(self.either(still, self.is_above(turns, _TURNS))):
+            # Something in flight may be what the warps wait for.
+            landed = complete_one_flight(self, block=first)
+            self.give_if(self.is_above(landed, 1), Outcome.ENDED)
+            with self.unless(self.both(still, self.equals(landed, 1))):
+                self.give_if(self.both(still, self.negation(self.ready.get())), Outcome.DEADLOCK)
+                self.put(first, BLOCK.TURNS, self.const("i64", 0))
+                self.give(Outcome.STUCK)
+
 
 @routine("tw_run", "i32", "ctx", "worker")
-def _run_cluster(r: Routine, first: Ptr) -> None:
+def _run_cluster(r: _ClusterRoutine, first: Ptr) -> None:
     """Run a cluster's warps by turns until the cluster is complete or cannot go on: an ``Outcome``."""
-    ctx = r["ctx"]
-    warps, order = r.field(ctx, LAUNCH.WARPS, "i64"), r.field(ctx, LAUNCH.ORDER, "i64")
-    count = r.op("mul", warps, r.field(ctx, LAUNCH.CLUSTER, "i64"))
-    pauses = r.differs(r.field(ctx, LAUNCH.PAUSES, "i64"), 0)
+    r.warps, r.order = r.launch(LAUNCH.WARPS), r.launch(LAUNCH.ORDER)
+    r.count_of_warps = r.op("mul", r.warps, r.launch(LAUNCH.CLUSTER))
     with r.loop():
         _give_if_stopped(r)
-        # Where a seeded round starts, and how far it steps: it meets every warp once, in an order of its own.
-        seed, step = advance_seed(r), r.variable("i64", 1)
-        with r.when(r.equals(order, _SEEDED)):
-            step.put(_choose_step(r, count, r.op("lshr", seed, 17)))
-        progress, ready = r.variable("i1", 0), r.variable("i1", 0)
-        now = _Round(order, warps, count, r.op("lshr", seed, 33), step.get(), progress, ready)
-        with r.count(count) as i:
-            block, warp = _choose_warp(r, now, i)
+        seed = r.begin_round()
+        with r.count(r.count_of_warps) as i:
+            block, warp = r.choose_warp(i)
             with r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.READY)):
-                _run_warp(r, now, block, warp)
-        freed = free_waiting(r, block=first)
-        r.give_if(r.differs(freed, 0), Outcome.ENDED)
-        _give_if_stuck(r, now)
+                r.run_warp(block, warp)
+        r.give_unless_zero(free_waiting(r, block=first), Outcome.ENDED)
+        r.give_if_stuck()
         # Where clusters take turns, every other round is the last for now.
-        tails = r.is_below(r.op("lshr", seed, 60), 8)
+        pauses, tails = r.differs(r.launch(LAUNCH.PAUSES), 0), r.is_below(r.op("lshr", seed, 60), 8)
         r.give_if(r.both(tails, pauses), Outcome.PAUSED)
-
-
-def _choose_warp(r: Routine, now: _Round, i: Value) -> tuple[Value, Value]:
-    """Return the block and the warp that are next in a round's order."""
-    backwards = r.op("sub", r.op("sub", now.count, 1), i)
-    chosen = r.variable("i64", r.select(r.equals(now.order, _BACKWARDS), backwards, i))
-    with r.when(r.equals(now.order, _SEEDED)):
-        chosen.put(r.op("urem", r.op("add", now.begin, r.op("mul", i, now.step)), now.count))
-    # NOTE: 32 bits are divided in a third of the time.
-    rank = r.wide(r.op("udiv", r.narrow(chosen.get()), r.narrow(now.warps)))
-    number = r.op("sub", chosen.get(), r.op("mul", rank, now.warps))
-    block = find_block(r, r["first"], rank)
-    return block, find_warp(r, block, number)
-
-
-def _run_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
-    """Run a warp until it stops, in the general build if it must."""
-    ctx, worker = r["ctx"], r["worker"]
-    general, fast = r.field(ctx, LAUNCH.GENERAL, "ptr"), r.field(ctx, LAUNCH.FAST, "ptr")
-    with r.loop() as attempts:
-        slow = r.differs(r.field(warp, WARP.GENERAL, "i32"), 0)
-        code = r.select(slow, general, fast)
-        r.give_if(r.is_null(code), Outcome.GENERAL)
-        failed = maybe_complete_random(r, block=r["first"])
-        r.give_if(r.differs(failed, 0), Outcome.ENDED)
-        answer = r.call_at(code, "i32", ctx, worker, block, warp)
-        attempts.leave(r.differs(answer, Answer.DEOPT))
-        r.put(warp, WARP.GENERAL, 1)
-    with r.when(r.equals(answer, Answer.WAIT)):
-        now.progress.put(1)
-        blocked = r.differs(r.field(warp, WARP.BLOCKED, "i32"), 0)
-        r.put(warp, WARP.STATUS, r.select(blocked, Status.WAITING, Status.READY))
-    with r.otherwise_when(r.equals(answer, Answer.EXIT)):
-        now.progress.put(1)
-        _end_warp(r, now, block, warp)
-    with r.otherwise_when(r.equals(answer, Answer.YIELD)):
-        now.ready.put(1)
-    with r.otherwise():
-        r.give(Outcome.ENDED)
-
-
-def _end_warp(r: Routine, now: _Round, block: Value, warp: Value) -> None:
-    """Count a warp as done, and with the last one of a cluster complete what is in flight: the cluster is finished."""
-    ctx, first = r["ctx"], r["first"]
-    remove_lanes(r, -1, block=block, warp=warp)
-    r.put(warp, WARP.STATUS, Status.DONE)
-    done = r.change(block, BLOCK.DONE, "add", 1)
-    with r.when(r.equals(r.wide(done), now.warps)):
-        left = r.change(first, BLOCK.LEFT, "add", 1)
-        with r.when(r.equals(r.wide(left), r.field(ctx, LAUNCH.CLUSTER, "i64"))):
-            failed = complete_all_flights(r, block=first)
-            r.give_if(r.differs(failed, 0), Outcome.ENDED)
-            r.give(Outcome.FINISHED)
-
-
-def _give_if_stuck(r: Routine, now: _Round) -> None:
-    """End the turn of a cluster that does not get on or, as it may wait for others, has had its turns."""
-    first = r["first"]
-    ready, progress = (r.wide(item.get()) for item in (now.ready, now.progress))
-    turns = r.change(first, BLOCK.TURNS, "add", ready, "i64")
-    r.change(first, BLOCK.PROGRESS, "add", progress, "i64")
-    count, seen = _sum_progress(r, first), r.field(first, BLOCK.SEEN, "i64")
-    r.put(first, BLOCK.SEEN, count)
-    still = r.equals(count, seen)
-    with r.when(r.either(still, r.is_above(turns, _TURNS))):
-        # Something in flight may be what the warps wait for.
-        landed = complete_one_flight(r, block=first)
-        r.give_if(r.is_above(landed, 1), Outcome.ENDED)
-        with r.unless(r.both(still, r.equals(landed, 1))):
-            r.give_if(r.both(still, r.negation(now.ready.get())), Outcome.DEADLOCK)
-            r.put(first, BLOCK.TURNS, r.const("i64", 0))
-            r.give(Outcome.STUCK)
 
 
 @routine("tw_step", "i64")

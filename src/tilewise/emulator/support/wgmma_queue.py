@@ -92,10 +92,6 @@ def _moves_sums(r: Routine, ctx: Value) -> Value:
     return r.differs(r.field(ctx, LAUNCH.ORDER, "i64"), _EAGER)
 
 
-def _fault(r: Routine, kind: FaultKind, line: Value) -> None:
-    record_lanes_fault(r, kind, r["mask"])
-
-
 @routine("tw_wgmma_next", "ptr", "warp")
 def _find_next(r: Routine, target: I32) -> None:
     """Return a warp's oldest product of the first ``target`` groups, or null."""
@@ -114,9 +110,7 @@ def _count_run(r: Routine, target: I32) -> None:
     first, end = r.field(state, PRODUCTS.FIRST, "i32"), r.field(state, PRODUCTS.END, "i32")
     oldest = _record(r, state, first)
     info = r.field(oldest, RECORD.INFO, "ptr")
-    most = r.wide(r.field(info, INFO.MOST, "i32"))
-    there = r.wide(r.op("sub", end, first))
-    limit = r.intrinsic("llvm.umin", most, there)
+    limit = r.intrinsic("llvm.umin", r.wide(r.field(info, INFO.MOST, "i32")), r.wide(r.op("sub", end, first)))
     length = r.variable("i64", 1)
     with r.loop() as loop:
         now = length.get()
@@ -133,9 +127,9 @@ def _count_run(r: Routine, target: I32) -> None:
 def _same_matrices(r: Routine, a: Ptr, b: Ptr, count: I64) -> None:
     """Whether two runs of records multiply by the same matrices B."""
     with r.count(count) as i:
-        left, right = (r.item(r[name], i, RECORD.SIZE) for name in "ab")
-        infos = [r.field(record, RECORD.INFO, "ptr") for record in (left, right)]
-        matrices = [r.field(record, RECORD.B, "i64") for record in (left, right)]
+        records = [r.item(first, i, RECORD.SIZE) for first in (a, b)]
+        infos = [r.field(record, RECORD.INFO, "ptr") for record in records]
+        matrices = [r.field(record, RECORD.B, "i64") for record in records]
         packs = [r.field(info, INFO.PACK, "ptr") for info in infos]
         columns = [r.field(info, INFO.COLUMNS, "i32") for info in infos]
         alike = [r.equals(*pair) for pair in (matrices, packs, columns)]
@@ -249,8 +243,7 @@ def _invoke(
     away = r.field(info, INFO.AWAY, "i64")
     base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, 0))
     given = (r["ctx"], r["worker"], r["block"], warp, record, count, panel, base)
-    answer = r.call_at(r.field(info, function, "ptr"), "i32", *given)
-    r.give_if(r.differs(answer, 0), 2)
+    r.give_unless_zero(r.call_at(r.field(info, function, "ptr"), "i32", *given), 2)
 
 
 @routine("tw_wgmma_least", "i32", "ctx", "block", "warp")
@@ -270,7 +263,7 @@ def _check(r: Routine) -> None:
     index = r.wide(r.field(r["warp"], WARP.INDEX, "i32"))
     end = r.op("add", r.op("and", index, -_WARPS), _WARPS)
     with r.unless(r.both(r.equals(r["mask"], -1), r.is_at_most(end, warps))):
-        _fault(r, FaultKind.WARPGROUP, r["line"])
+        record_lanes_fault(r, FaultKind.WARPGROUP, r["mask"])
         r.give(2)
 
 
@@ -291,12 +284,8 @@ def _issue(
             _move_sums(r, info, back=False)
     record = _record(r, state, end)
     group = r.field(state, PRODUCTS.COMMITTED, "i32")
-    fields = {
-        RECORD.INFO: info, RECORD.A: a, RECORD.B: b, RECORD.GROUP: group,
-        RECORD.LINE: line, RECORD.ADDS: adds, RECORD.METADATA: metadata,
-    }  # fmt: skip
-    for offset, value in fields.items():
-        r.put(record, offset, value)
+    r.put_fields(record, {RECORD.INFO: info, RECORD.A: a, RECORD.B: b, RECORD.GROUP: group})
+    r.put_fields(record, {RECORD.LINE: line, RECORD.ADDS: adds, RECORD.METADATA: metadata})
     r.put(state, PRODUCTS.END, r.op("add", end, 1))
 
 
@@ -317,13 +306,11 @@ def _compact(r: Routine, state: Value) -> None:
 
 def _perform_own(r: Routine, target: Value) -> None:
     index = r.field(r["warp"], WARP.INDEX, "i32")
-    own = r.op("shl", 1, r.op("and", index, _WARPS - 1))
-    _perform(r, own, target)
+    _perform(r, r.op("shl", 1, r.op("and", index, _WARPS - 1)), target)
 
 
 def _perform(r: Routine, which: Value | int, target: Value) -> None:
-    answer = _perform_groups(r, which, target)
-    r.give_if(r.differs(answer, 0), 2)
+    r.give_unless_zero(_perform_groups(r, which, target), 2)
 
 
 @routine("tw_wgmma_commit", "i32", *POINTERS)
@@ -337,14 +324,12 @@ def _commit(r: Routine, mask: I32, line: I32) -> None:
     least = _groups_of_all(r)
     with r.when(r.equals(order, _EAGER)), r.when(r.equals(least, closed)):
         _perform(r, _ALL_WARPS, closed)
-    with r.when(r.is_above(order, _LATE)), r.when(_tosses_heads(r)):
-        _perform_own(r, closed)
+    with r.when(r.is_above(order, _LATE)):
+        heads = r.equals(r.op("and", r.op("lshr", advance_seed(r), 40), 1), 0)
+        with r.when(heads):
+            _perform_own(r, closed)
     with _each_warp_of_group(r) as (_, warp):
         _resume(r, warp, least)
-
-
-def _tosses_heads(r: Routine) -> Value:
-    return r.equals(r.op("and", r.op("lshr", advance_seed(r), 40), 1), 0)
 
 
 def _resume(r: Routine, warp: Value, least: Value) -> None:
