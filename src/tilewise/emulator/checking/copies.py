@@ -225,12 +225,10 @@ def walk_matrix(
 ) -> None:
     """Mark each row of 16 bytes of the matrix that a descriptor describes (``wgmma_descriptor.py``) as read or free."""
     d, turned = Descriptor(r, bits), r.differs(across, 0)
-    far = r.select(turned, r.select(d.plain, d.leading, d.stride), d.stride)
-    near = r.select(turned, r.select(d.plain, d.stride, d.leading), d.leading)
     end = r.wide(r.op("add", first, rows))
     with r.count(end, r.wide(first)) as brick, r.count(r.wide(bricks)) as column:
         j, c = r.narrow(brick), r.narrow(column)
-        at = d.find_brick(r.select(turned, j, c), r.select(turned, c, j), near, far)
+        at = d.find_brick(r.select(turned, j, c), r.select(turned, c, j), turned)
         with r.count(ROWS) as row:
             place = r.op("add", at, r.op("mul", r.narrow(row), d.span))
             turn = r.op("and", r.op("sub", r.op("lshr", place, 7), d.base), d.chunks)

@@ -52,11 +52,16 @@ class Descriptor:
         r = self.r
         return r.narrow(r.op("and", r.op("lshr", self.bits, low), mask))
 
-    def find_brick(self, inner: Value, outer: Value, near: Value, far: Value) -> Value:
+    def find_brick(self, inner: Value, outer: Value, across: Value | bool) -> Value:
         """Return where a brick starts before the swizzle; of a swizzled matrix, some bricks lie side by side."""
         r = self.r
         beside = r.op("shl", r.op("and", inner, self.chunks), 4)
         beyond = r.op("lshr", inner, self.wide)
+        near, far = self.leading, self.stride
+        if across is not False:
+            near, far = r.select(self.plain, far, near), r.select(self.plain, near, far)
+        if isinstance(across, Value):
+            near, far = r.select(across, near, self.leading), r.select(across, far, self.stride)
         at = r.op("add", self.start, r.op("add", beside, r.op("mul", beyond, near)))
         return r.op("add", at, r.op("mul", outer, far))
 
@@ -87,11 +92,7 @@ class Matrix(Descriptor):
         ``check`` says so."""
         r = self.r
         inner, outer = (j, r.const("i32", c)) if self.across else (r.const("i32", c), j)
-        near, far = self.leading, self.stride
-        if self.across:
-            near = r.select(self.plain, self.stride, self.leading)
-            far = r.select(self.plain, self.leading, self.stride)
-        at = self.find_brick(inner, outer, near, far)
+        at = self.find_brick(inner, outer, self.across)
         places = r.op("add", self.rows, _spread(r, at))
         turns = r.op("lshr", places, _fixed(7))
         turns = r.op("and", r.op("sub", turns, self.phase), self.mask)
