@@ -36,22 +36,19 @@ def _barrier_slots(r: CheckRoutine, number: Value) -> tuple[Value, Value]:
     return which, _arrived_phase(r, number)
 
 
-def _barrier_clock(r: CheckRoutine, which: Value, phase: Value) -> Value:
-    both = r.op("add", r.op("mul", which, 2), r.wide(r.op("and", phase, 1)))
-    start = r.table(CLOCKS.BARRIERS)
-    return r.at(start, r.op("mul", both, r.clock_bytes()))
+def _slot_of_phase(r: CheckRoutine, which: Value, phase: Value) -> Value:
+    """The index of a barrier's phase in the tables that have two of each."""
+    return r.op("add", r.op("mul", which, 2), r.wide(r.op("and", phase, 1)))
 
 
-def _fence_clock(r: CheckRoutine, which: Value, phase: Value, wide: int) -> Value:
+def _barrier_clock(r: CheckRoutine, slot: Value) -> Value:
+    return r.at(r.table(CLOCKS.BARRIERS), r.op("mul", slot, r.clock_bytes()))
+
+
+def _fence_clock(r: CheckRoutine, slot: Value, wide: int) -> Value:
     """The clock of what fences of one scope before a barrier covered: warps behind it may release that too."""
-    both = r.op("add", r.op("mul", which, 2), r.wide(r.op("and", phase, 1)))
-    row = r.op("add", r.op("mul", both, 2), wide)
+    row = r.op("add", r.op("mul", slot, 2), wide)
     return r.at(r.table(CLOCKS.FENCES), r.op("mul", row, r.clock_bytes()))
-
-
-def _end_slot(r: CheckRoutine, which: Value, phase: Value) -> Value:
-    both = r.op("add", r.op("mul", which, 2), r.wide(r.op("and", phase, 1)))
-    return r.item(r.table(CLOCKS.ENDS), both, 4)
 
 
 def _end_phase(r: CheckRoutine, clock: Value, end: Value) -> None:
@@ -90,22 +87,22 @@ def _arrive(r: CheckRoutine, number: I32, waits: I32, goes_on: I32, relaxed: I32
         arrived.put(r.field(r.field(r["block"], BLOCK.FIRST, "ptr"), BLOCK.ARRIVED, "i32"))
         _release_other_blocks(r)
     with r.when(r.equals(arrived.get(), 0)):
-        fresh = r.op("add", r.field(phases, 0, "i32"), 1)
-        r.put(phases, 0, fresh)
-        r.fill(_barrier_clock(r, which, fresh), 0, r.clock_bytes())
+        fresh = _slot_of_phase(r, which, r.change(phases, 0, "add", 1))
+        r.fill(_barrier_clock(r, fresh), 0, r.clock_bytes())
         with r.when(r.differs(fences, 0)):
-            r.fill(_fence_clock(r, which, fresh, 0), 0, r.op("mul", r.clock_bytes(), 2))
-        r.put(_end_slot(r, which, fresh), 0, 0)
+            r.fill(_fence_clock(r, fresh, 0), 0, r.op("mul", r.clock_bytes(), 2))
+        r.put(r.item(r.table(CLOCKS.ENDS), fresh, 4), 0, 0)
     phase = r.field(phases, 0, "i32")
     r.put(came, 0, phase)
-    clock = _barrier_clock(r, which, phase)
+    slot = _slot_of_phase(r, which, phase)
+    clock = _barrier_clock(r, slot)
     with r.when(r.differs(relaxed, 0)):
         join(r, clock, r.scope_clock(CLOCKS.RELEASED, 1))
     with r.otherwise():
         release(r, clock, goes_on)
     with r.when(r.differs(fences, 0)):
         for wide in (0, 1):
-            join(r, _fence_clock(r, which, phase, wide), r.scope_clock(CLOCKS.RELEASED, wide))
+            join(r, _fence_clock(r, slot, wide), r.scope_clock(CLOCKS.RELEASED, wide))
 
 
 def _release_other_blocks(r: CheckRoutine) -> None:
@@ -134,8 +131,8 @@ def _pass_barrier(r: CheckRoutine, cluster: I32, fences: I32) -> None:
     with r.otherwise(), r.when(r.differs(r.field(r["warp"], WARP.HELD, "i32"), 0)):
         r.give()
     which, came = _barrier_slots(r, r.wide(r.op("sub", number.get(), 1)))
-    phase = r.field(came, 0, "i32")
-    clock, end = _barrier_clock(r, which, phase), _end_slot(r, which, phase)
+    slot = _slot_of_phase(r, which, r.field(came, 0, "i32"))
+    clock, end = _barrier_clock(r, slot), r.item(r.table(CLOCKS.ENDS), slot, 4)
     _end_phase(r, clock, end)
     r.mark_synced(r.field(end, 0, "i32"))
     # NOTE: by the letter it takes a fence; compilers let a barrier do.
@@ -143,7 +140,7 @@ def _pass_barrier(r: CheckRoutine, cluster: I32, fences: I32) -> None:
     acquire(r, clock)
     with r.when(r.differs(fences, 0)):
         for wide in (0, 1):
-            join(r, r.scope_clock(CLOCKS.RELEASED, wide), _fence_clock(r, which, phase, wide))
+            join(r, r.scope_clock(CLOCKS.RELEASED, wide), _fence_clock(r, slot, wide))
 
 
 # -- fences and sync variables ---------------------------------------------------------------------

@@ -238,10 +238,10 @@ def sync_by_one(r: CheckRoutine, shared: I32, key: I64, how: I32, wide: I32, lan
     spot = _find_sync_var(r, shared, key)
     far = r.differs(r.op("and", wide, r.op("xor", shared, 1)), 0)
     with r.when(r.has_flag(how, SYNC.RELAXED)):
-        both = (CLOCKS.RELEASED, CLOCKS.PENDING)
-        released, pending = (
-            r.select(far, r.scope_clock(field, 1), r.scope_clock(field, 0)) for field in both
-        )
+        both = [
+            [r.scope_clock(field, wider) for wider in (1, 0)] for field in (CLOCKS.RELEASED, CLOCKS.PENDING)
+        ]
+        released, pending = (r.select(far, *clocks) for clocks in both)
         with r.when(r.has_flag(how, SYNC.RELEASE)):
             join(r, spot, released, lane)
         with r.when(r.has_flag(how, SYNC.ACQUIRE)):
@@ -276,33 +276,22 @@ def _begin_block(r: CheckRoutine) -> None:
 
 
 def _begin_cluster(r: CheckRoutine, first: Value) -> None:
-    clocks = r.clocks()
-    warps = r.warps_of_cluster()
-    row = r.clock_bytes()
-    born = r.now()
+    clocks, warps, row, born = r.clocks(), r.warps_of_cluster(), r.clock_bytes(), r.now()
     r.tick()
     r.put(clocks, CLOCKS.BEGAN, r.wide(born))
     r.put(clocks, CLOCKS.COUNT, r.const("i64", 0))
-    for offset, bytes_ in (
-        (CLOCKS.WARPS, r.op("mul", warps, row)),
-        (CLOCKS.RELEASED, r.op("mul", r.op("mul", warps, row), 2)),
-        (CLOCKS.PENDING, r.op("mul", r.op("mul", warps, row), 2)),
-        (CLOCKS.PRIVATE, r.op("mul", warps, row)),
-        (CLOCKS.REGISTERS, r.op("mul", warps, r.check_field(CHECK.REGISTERS))),
-        (CLOCKS.SHUFFLED, r.op("mul", warps, r.check_field(CHECK.SHUFFLED))),
-        *(
-            (offset, r.op("mul", warps, 4))
-            for offset in (CLOCKS.PRIVATE_LANE, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRODUCTS_DONE)
-        ),
-        (CLOCKS.ARRIVED_PHASE, r.op("mul", warps, (BARRIERS_OF_BLOCK + 1) * 4)),
-        (CLOCKS.GROUPS, r.op("mul", warps, GROUP_KINDS * 128)),
-    ):
-        r.fill(r.field(clocks, offset, "ptr"), 0, bytes_)
+    rows: dict[int, Value | int] = {CLOCKS.WARPS: row, CLOCKS.PRIVATE: row}
+    rows |= dict.fromkeys((CLOCKS.RELEASED, CLOCKS.PENDING), r.op("mul", row, 2))
+    rows |= {CLOCKS.REGISTERS: r.check_field(CHECK.REGISTERS), CLOCKS.SHUFFLED: r.check_field(CHECK.SHUFFLED)}
+    numbers = (CLOCKS.PRIVATE_LANE, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRODUCTS_DONE)
+    rows |= dict.fromkeys(numbers, 4)
+    rows |= {CLOCKS.ARRIVED_PHASE: (BARRIERS_OF_BLOCK + 1) * 4, CLOCKS.GROUPS: GROUP_KINDS * 128}
+    for offset, bytes_ in rows.items():
+        r.fill(r.field(clocks, offset, "ptr"), 0, r.op("mul", warps, bytes_))
     size = r.op("add", row, SYNC_VAR_KEY)
     with r.count(r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64")) as i:
         r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.op("mul", i, size)), 0, r.const("i64", 0))
-    grid_wide = r.differs(r.check_field(CHECK.GRID_WIDE), 0)
-    start = r.select(grid_wide, first, 0)
+    start = r.select(r.differs(r.check_field(CHECK.GRID_WIDE), 0), first, 0)
     with r.count(warps) as i:
         clock = r.at(r.field(clocks, CLOCKS.WARPS, "ptr"), r.op("mul", i, row))
         with r.count(warps) as j:
