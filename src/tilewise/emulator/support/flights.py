@@ -56,13 +56,6 @@ def advance_seed(r: Routine) -> Value:
 CAPACITY = 256  # flights of a cluster; one more completes the oldest
 _EAGER, _LATE, _SEEDED = 0, 1, 2
 PHASE = 61  # the bit of an mbarrier that is its phase's parity
-_PERFORMERS = {
-    Flight.COPY: "tw_fly_copy",
-    Flight.ARRIVE: "tw_fly_arrive",
-    Flight.BULK: "tw_fly_bulk",
-    Flight.TENSOR: "tw_fly_bulk",
-    Flight.REMOTE: "tw_fly_bulk",
-}
 
 
 def queue_bytes(capacity: int) -> int:
@@ -159,9 +152,12 @@ def _perform(r: Routine, flight: Ptr, mask: I32) -> None:
     r.put(flight, FLIGHT.LANES, rest)
     kind = r.field(flight, FLIGHT.KIND, "i32")
     answer = r.variable("i32", 0)
-    for number, performer in _PERFORMERS.items():
-        with r.when(r.equals(kind, number)):
-            answer.put(r.call(performer, "i32", r["ctx"], r["worker"], block, warp, flight, now))
+    with r.when(r.equals(kind, Flight.COPY)):
+        answer.put(_copy(r, flight, now, block=block, warp=warp))
+    with r.otherwise_when(r.equals(kind, Flight.ARRIVE)):
+        answer.put(_arrive(r, flight, now, block=block, warp=warp))
+    with r.otherwise():
+        answer.put(r.call("tw_fly_bulk", "i32", r["ctx"], r["worker"], block, warp, flight, now))
     with r.when(r.equals(rest, 0)):
         _drop(r, flight)
     r.change(block, BLOCK.PROGRESS, "add", 1, "i64")
