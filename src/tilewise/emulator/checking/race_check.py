@@ -38,6 +38,9 @@ from tilewise.emulator.support.checked import accessor, record_finding, serial_o
 
 __all__ = ["ROW", "check_access"]
 
+ROW = 384  # bytes of a table for 32 words: which word, counted from the first; which lane; which bytes
+_VECTOR = "<32 x i32>"
+
 
 @check_routine("tw_check")
 def check_access(
@@ -255,8 +258,6 @@ def _check_proxy_fence(word: ShadowWord) -> None:
 
 
 # -- the fast path ---------------------------------------------------------------------------------
-ROW = 384  # bytes of a table for 32 words: which word, counted from the first; which lane; which bytes
-_VECTOR = "<32 x i32>"
 
 
 class _FastRoutine(CheckRoutine):

@@ -31,6 +31,9 @@ from tilewise.emulator.support.cluster_parts import find_block
 
 __all__ = ["ShadowWord", "check_and_record", "find_cell", "find_shadow", "look_up_shadow", "reserve_shadow"]
 
+_UNKNOWN = 2
+_TIME_COLUMNS = (CELLS.WRITTEN, CELLS.READ, CELLS.EARLIER, CELLS.PLAIN)
+
 
 # -- address → cells -------------------------------------------------------------------------------
 def reserve_shadow(r: CheckRoutine) -> Value:
@@ -133,8 +136,6 @@ def _within(r: CheckRoutine, item: Value) -> Value:
 
 
 # -- one word --------------------------------------------------------------------------------------
-_UNKNOWN = 2
-_TIME_COLUMNS = (CELLS.WRITTEN, CELLS.READ, CELLS.EARLIER, CELLS.PLAIN)
 
 
 @dataclass

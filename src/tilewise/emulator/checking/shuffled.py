@@ -27,8 +27,12 @@ from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = ["HEAD_BYTES", "ROW_BYTES", "ShuffledValues"]
 
+Part = tuple[list[str], Value]  # registers, and the lanes in which results are made of them
+
 HEAD_BYTES = 64  # in front of the rows: whether any of them was ever set
 ROW_BYTES = 32 * 8
+_WARP_LANES, _EVERY = 32, 0xFFFF_FFFF
+_AT_ONCE = 3  # registers that ``tw_check_spread`` takes
 
 
 def _table(r: CheckRoutine) -> Value:
@@ -95,10 +99,6 @@ def _use(r: CheckRoutine, register: I32, mask: I32, line: I32) -> None:
 
 
 # -- as code is made -------------------------------------------------------------------------------
-Part = tuple[list[str], Value]  # registers, and the lanes in which results are made of them
-
-_WARP_LANES, _EVERY = 32, 0xFFFF_FFFF
-_AT_ONCE = 3  # registers that ``tw_check_spread`` takes
 
 
 class ShuffledValues:

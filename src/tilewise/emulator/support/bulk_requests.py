@@ -52,7 +52,8 @@ _OFFSETS = (1 << RANK_SHIFT) - 1
 COLUMN = 256  # bytes of an operand of every lane, where instructions leave them
 NONE = -1  # for an operand that an instruction does not have
 _EAGER = 0
-_BAD_SIZE, _BAD_ADDRESS = 18, 19  # in tensor_map.WRONG
+_FOREIGN, _BAD_SIZE, _BAD_ADDRESS, _BAD_FILL = 1, 18, 19, 20  # in tensor_map_layout.WRONG
+STEP, MOST_BYTES = 8, 1 << 24  # of st.bulk: what a size is a multiple of
 _LINE = 16  # what bulk copies are made of
 
 
@@ -190,6 +191,7 @@ def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
         yield at
 
 
+# -- performing ---------------------------------------------------------------------------------------
 def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> None:
     """Perform one lane's copy; leave the routine after a fault. With ``spoil`` only overwrite where it will write."""
     data, line = r.at(flight, FLIGHT.DATA), r.field(flight, FLIGHT.LINE, "i32")
@@ -323,9 +325,6 @@ def complete(r: Routine, barrier: Value, count: Value) -> None:
 
 
 # -- tensormap.replace and tensormap.cp_fenceproxy -------------------------------------------------
-_FOREIGN = 1  # in tensor_map.WRONG
-
-
 @routine("tw_map_set", "i32", *POINTERS)
 def _set_map_field(
     r: Routine, address: I64, space: I32, field: I64, length: I64, value: I64, lane: I32, line: I32
@@ -366,11 +365,6 @@ def _copy_map(r: Routine, target: I64, source: I64, lane: I32, line: I32) -> Non
 
 
 # -- st.bulk: zeros in shared memory ---------------------------------------------------------------
-STEP = 8  # what a size is a multiple of
-MOST_BYTES = 1 << 24
-_BAD_FILL = 20  # in tensor_map_layout.WRONG
-
-
 @routine("tw_fill", "i32", *POINTERS)
 def _fill(r: Routine, addresses: Ptr, sizes: Ptr, mask: I32, line: I32) -> None:
     """Fill a stretch for each lane of ``mask``: 0, or 1 after a fault."""

@@ -42,6 +42,9 @@ __all__ = [
     "queue_bytes",
 ]
 
+CAPACITY = 256  # flights of a cluster; one more completes the oldest
+_EAGER, _LATE, _SEEDED = 0, 1, 2
+_PHASE = 61  # the bit of an mbarrier that is its phase's parity
 _SEED = 16  # in a worker's memory
 
 
@@ -51,11 +54,6 @@ def advance_seed(r: Routine) -> Value:
     seed = r.op("add", seed, 1442695040888963407)
     r.put(r["worker"], _SEED, seed)
     return seed
-
-
-CAPACITY = 256  # flights of a cluster; one more completes the oldest
-_EAGER, _LATE, _SEEDED = 0, 1, 2
-PHASE = 61  # the bit of an mbarrier that is its phase's parity
 
 
 def queue_bytes(capacity: int) -> int:
@@ -248,7 +246,7 @@ def _any_warp_free(r: Routine) -> None:
         r.give_if(r.differs(wrong, 0), 1)
         shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
         state = r.field(r.at(shared, r.op("and", address, (1 << RANK_SHIFT) - 1)), 0, "i64")
-        phase = r.narrow(r.op("and", r.op("lshr", state, PHASE), 1))
+        phase = r.narrow(r.op("and", r.op("lshr", state, _PHASE), 1))
         r.give_if(r.differs(phase, r.field(warp, WARP.AWAITED_PHASE, "i32")), 1)
     r.give(0)
 

@@ -19,6 +19,7 @@ __all__: list[str] = []
 
 _TURNS = 64  # that a cluster has before others of its worker run, if it may wait for those
 _BACKWARDS, _SEEDED = 1, 2  # of the orders in which a round takes warps
+_POISON = 0xFF  # shared and local memory before it is written: NaN as a float
 
 
 @routine("tw_work", "i32", "ctx", "worker", "block")
@@ -179,7 +180,6 @@ def _sum_progress(r: Routine, first: Ptr) -> None:
 
 
 # -- the beginning of a cluster --------------------------------------------------------------------
-_POISON = 0xFF  # shared and local memory before it is written: NaN as a float
 
 
 @routine("tw_next", "i64", "ctx")

@@ -35,12 +35,15 @@ from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, LIM
 
 __all__ = ["PLAN", "make_plan", "store_tensor"]
 
-# -- the plan --------------------------------------------------------------------------------------
-LONGEST = 256 * 32  # bytes of a row
+_OFFSETS = (1 << RANK_SHIFT) - 1
+_NAN = 0x7FF7
+_CHUNK, _LINE = 16, 128  # bytes that stay together in a swizzle; bytes of a line of it
+_LONGEST = 256 * 32  # bytes of a row
 _TF32 = 11  # and one more: the element types that are rounded when they are loaded
 _FLOATS = 6  # the first of the element types that have NaN
 
 
+# -- the plan -----------------------------------------------------------------------------------------
 class PLAN:
     """Offsets. Of what there is for each axis, five numbers of 64 bits lie behind one another."""
 
@@ -234,11 +237,7 @@ def make_plan(r: _PlanRoutine, data: Ptr, plan: Ptr, lane: I32, line: I32) -> No
     r.store_extent()
 
 
-_OFFSETS = (1 << RANK_SHIFT) - 1
-_NAN = 0x7FF7
-_CHUNK, _LINE = 16, 128  # bytes that stay together in a swizzle; bytes of a line of it
-
-
+# -- the two directions ---------------------------------------------------------------------------------
 def _plan_copy(r: Routine) -> Value:
     """Make the copy's plan; leave the routine after a fault."""
     plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
@@ -255,7 +254,6 @@ def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
     r.put(plan, PLAN.AT, offset)
 
 
-# -- the two directions ---------------------------------------------------------------------------------
 @routine("tw_tensor_load", "i32", *POINTERS)
 def _load(r: Routine, data: Ptr, lane: I32, line: I32, spoil: I32) -> None:
     """Load a box or pixels; with ``spoil`` read nothing and overwrite the targets."""
@@ -364,15 +362,12 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
     low = r.intrinsic("llvm.smin", low, high)
     place = r.op("add", place, r.op("mul", start, r.field(plan, PLAN.UNIT, "i64")))
     row = (plan, offset, place, low, high)
-    answer = r.variable("i32", 0)
     with r.when(r.equals(r["verb"], Verb.LOAD)):
-        answer.put(_fetch(r, *row, r["lane"]))
+        r.give_unless_zero(_fetch(r, *row, r["lane"]))
+    with r.otherwise_when(r.equals(r["verb"], Verb.LOOK)):
+        r.call("tw_watch_row", "void", *row)
     with r.otherwise():
-        with r.when(r.equals(r["verb"], Verb.LOOK)):
-            r.call("tw_watch_row", "void", *row)
-        with r.otherwise():
-            answer.put(_gather(r, *row, r["lane"], r["verb"]))
-    r.give_unless_zero(answer.get())
+        r.give_unless_zero(_gather(r, *row, r["lane"], r["verb"]))
 
 
 def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
@@ -405,7 +400,7 @@ def _fetch(r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I64, 
     with r.when(whole):
         source.put(_reach(r, place, row, 0))
     with r.otherwise():
-        scratch = r.reserve(f"[{LONGEST} x i8]", 64)
+        scratch = r.reserve(f"[{_LONGEST} x i8]", 64)
         source.put(scratch)
         with r.when(r.differs(r.field(plan, PLAN.SPOIL, "i32"), 0)):
             r.fill(scratch, 0xFF, row)
@@ -487,7 +482,7 @@ def _gather(
     with r.when(r.is_at_least(low, high)):
         r.give(0)
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
-    scratch = r.reserve(f"[{LONGEST} x i8]", 64)
+    scratch = r.reserve(f"[{_LONGEST} x i8]", 64)
     plain = r.equals(r.field(plan, PLAN.SWIZZLE, "i64"), 0)
     straight = r.at(r.field(plan, PLAN.BASE, "ptr"), offset)
     now = r.field(plan, PLAN.STORE_STEP, "i32")
