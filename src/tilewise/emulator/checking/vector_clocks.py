@@ -175,8 +175,7 @@ def acquire(r: CheckRoutine, clock: Ptr, lane: I32 = ALL) -> None:
 def ordered_before(r: CheckRoutine, other: I32, time: I32, me: I32) -> None:
     """Whether the access of ``other`` at a time happened before one of ``me``, a lane of this warp."""
     entry, inside = _entry_of(r, other)
-    with r.unless(inside):
-        r.give(r.differs(r.check_field(CHECK.INCOMPLETE), 0))
+    r.give_if(r.negation(inside), r.differs(r.check_field(CHECK.INCOMPLETE), 0))
     mine = r.op("add", r.op("and", me, WHO.LANE_MASK), 1)
     own = r.equals(r.field(r.private_lane(), 0, "i32"), mine)
     found = r.variable("i1", 0)
@@ -226,8 +225,7 @@ def _find_sync_var(r: CheckRoutine, shared: I32, key: I64) -> None:
             r.put(spot, 0, wanted)
             r.fill(r.at(spot, SYNC_VAR_KEY), 0, row)
             r.give(r.at(spot, SYNC_VAR_KEY))
-        with r.when(r.equals(there, wanted)):
-            r.give(r.at(spot, SYNC_VAR_KEY))
+        r.give_if(r.equals(there, wanted), r.at(spot, SYNC_VAR_KEY))
     # NOTE: all are taken. Two addresses that share one seem to synchronise: races may be missed, none made up.
     r.give(r.at(r.at(start, r.op("mul", r.op("and", slot.get(), last), size)), SYNC_VAR_KEY))
 

@@ -43,7 +43,6 @@ __all__ = [
 
 # A parameter's annotation says its LLVM type.
 Ptr: TypeAlias = Value
-I1: TypeAlias = Value
 I32: TypeAlias = Value
 I64: TypeAlias = Value
 
@@ -311,7 +310,7 @@ class Declaration:
 
     name: str
     result: str
-    context: tuple[str, ...]  # parameters that all functions here call alike
+    context: tuple[str, ...]  # pointers that come first, and that routines hand on to one another
     write_body: Callable[..., None]
 
     @property
@@ -337,10 +336,12 @@ class Declaration:
 
         The context and the line of the PTX are the caller's own where they are not named.
         """
+        types = {**dict.fromkeys(self.context, "ptr"), **self.parameters}
+        if stray := named.keys() - types.keys():
+            raise TypeError(f"{self.name} has no parameter {', '.join(sorted(stray))}")
         own = {name: r.parameters[name] for name in (*self.context, "line") if name in r.parameters}
         left = [name for name in self.parameters if name not in named and name != "line"]
         known = {**self.defaults, **own, **named, **dict(zip(left[: len(given)], given, strict=True))}
-        types = {**dict.fromkeys(self.context, "ptr"), **self.parameters}
         return r.call(self.name, self.result, *(r.fixed(known[name], type_) for name, type_ in types.items()))
 
 

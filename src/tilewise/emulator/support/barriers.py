@@ -44,8 +44,7 @@ def _release_barrier(r: Routine, number: I64) -> None:
     barrier = _find_barrier(r, number)
     threads = r.field(barrier, BARRIER.THREADS, "i32")
     result = r.op("or", r.op("shl", threads, 16), r.field(barrier, BARRIER.COUNT, "i32"))
-    for field in (BARRIER.THREADS, BARRIER.COUNT, BARRIER.UNITS, BARRIER.EXPECTED):
-        r.put(barrier, field, 0)
+    r.fill(barrier, 0, BARRIER.SIZE)
     with each_warp(r, r["block"]) as (_, warp):
         waiting = r.item(r.at(warp, WARP.WAITING), number, 4)
         lanes = r.field(waiting, 0, "i32")

@@ -211,8 +211,7 @@ def locate_block(r: Routine, address: I64, found: Ptr) -> None:
         r.put(found, 0, r["block"])
         r.give(0)
     rank = r.op("sub", number, 1)
-    with r.when(r.is_at_least(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))):
-        r.give(FaultKind.NO_BLOCK)
+    r.give_if(r.is_at_least(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), FaultKind.NO_BLOCK)
     block = find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), rank)
     done = r.wide(r.field(block, BLOCK.DONE, "i32"))
     r.give_if(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64")), FaultKind.BLOCK_EXITED)

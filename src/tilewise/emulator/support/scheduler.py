@@ -210,9 +210,7 @@ def begin_cluster(r: Routine, first: Ptr, number: I64) -> None:
     """Make a cluster ready to run."""
     ctx = r["ctx"]
     threads = r.op("mul", r.field(ctx, LAUNCH.THREADS, "i64"), r.field(ctx, LAUNCH.CLUSTER, "i64"))
-    r.put(first, BLOCK.PRESENT, r.narrow(threads))
-    r.put(first, BLOCK.ARRIVED, 0)
-    r.put(first, BLOCK.LEFT, 0)
+    r.put_fields(first, {BLOCK.PRESENT: r.narrow(threads), BLOCK.ARRIVED: 0, BLOCK.LEFT: 0})
     r.put(first, BLOCK.TURNS, r.const("i64", 0))
     with each_block(r, first) as (rank, block):
         _place_block(r, number, rank, block=block)
@@ -261,8 +259,8 @@ def _reset_block(r: Routine) -> None:
     r.fill(r.field(block, BLOCK.SHARED, "ptr"), _POISON, r.field(ctx, LAUNCH.SHARED_BYTES, "i64"))
     local = r.op("mul", r.field(ctx, LAUNCH.LOCAL_BYTES, "i64"), 32)
     with each_warp(r, block) as (number, warp):
-        for field in (WARP.RESUME, WARP.STATUS, WARP.BLOCKED, WARP.MEETING, WARP.GENERAL, WARP.AWAITING):
-            r.put(warp, field, 0)
+        zeros = (WARP.RESUME, WARP.STATUS, WARP.BLOCKED, WARP.MEETING, WARP.GENERAL, WARP.AWAITING)
+        r.put_fields(warp, dict.fromkeys(zeros, 0))
         for field, size in ((WARP.CAME, 16), (WARP.COPIES, 256), (WARP.PRODUCTS, 64), (WARP.WAITING, 64)):
             r.fill(r.at(warp, field), 0, size)
         index = r.narrow(number)

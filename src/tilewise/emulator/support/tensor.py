@@ -479,8 +479,7 @@ def _gather(
     r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I64, lane: I32, line: I32, verb: I32
 ) -> None:
     """Copy a row from shared memory to global memory, or reduce it; at other steps of a store, check its target."""
-    with r.when(r.is_at_least(low, high)):
-        r.give(0)
+    r.give_if(r.is_at_least(low, high), 0)
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
     scratch = r.reserve(f"[{_LONGEST} x i8]", 64)
     plain = r.equals(r.field(plan, PLAN.SWIZZLE, "i64"), 0)

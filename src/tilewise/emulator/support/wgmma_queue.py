@@ -171,8 +171,7 @@ def _reset_if_empty(r: Routine, state: Value) -> None:
     """Start the queue at its beginning again if it is empty."""
     kept, end = (r.field(state, name, "i32") for name in (PRODUCTS.KEPT, PRODUCTS.END))
     with r.when(r.equals(kept, end)):
-        for name in (PRODUCTS.KEPT, PRODUCTS.FIRST, PRODUCTS.END):
-            r.put(state, name, 0)
+        r.put_fields(state, dict.fromkeys((PRODUCTS.KEPT, PRODUCTS.FIRST, PRODUCTS.END), 0))
 
 
 def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) -> Value:
