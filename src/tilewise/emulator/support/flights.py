@@ -46,6 +46,7 @@ CAPACITY = 256  # flights of a cluster; one more completes the oldest
 _EAGER, _LATE, _SEEDED = 0, 1, 2
 _PHASE = 61  # the bit of an mbarrier that is its phase's parity
 _SEED = 16  # in a worker's memory
+_ALL = Value("i32", "-1")  # lanes
 
 
 def advance_seed(r: Routine) -> Value:
@@ -62,11 +63,6 @@ def queue_bytes(capacity: int) -> int:
 
 def _queue(r: Routine) -> Value:
     return r.field(r["block"], BLOCK.FLIGHTS, "ptr")
-
-
-def _perform_flight(r: Routine, flight: Value, mask: Value | int = -1) -> Value:
-    """Complete a flight for some of its lanes: 0, or anything else after a fault."""
-    return _perform(r, flight, mask)
 
 
 def _order_is(r: Routine, order: int) -> Value:
@@ -95,16 +91,18 @@ def append_flight(r: Routine, kind: I32, group: I32, mask: I32, line: I32) -> No
     last = r.field(queue, QUEUE.LAST, "ptr")
     r.put(slot, FLIGHT.PREVIOUS, last)
     r.put(slot, FLIGHT.NEXT, NULL)
-    with r.when(r.is_null(last)):
-        r.put(queue, QUEUE.FIRST, slot)
-    with r.otherwise():
-        r.put(last, FLIGHT.NEXT, slot)
+    r.put(_next_slot(r, queue, last), 0, slot)
     r.put(queue, QUEUE.LAST, slot)
     r.change(queue, QUEUE.COUNT, "add", 1, "i64")
     r.put_fields(slot, {FLIGHT.KIND: kind, FLIGHT.CLASS: group, FLIGHT.LINE: line, FLIGHT.LANES: mask})
     r.put_fields(slot, {FLIGHT.WARP: r["warp"], FLIGHT.BLOCK: r["block"]})
     r.copy(r.at(slot, FLIGHT.GROUPS), _counters(r, r["warp"], group), 128)
     r.give(slot)
+
+
+def _next_slot(r: Routine, queue: Value, flight: Value) -> Value:
+    """Return the pointer to what follows a flight, or to the queue's first one if there is none."""
+    return r.select(r.is_null(flight), r.at(queue, QUEUE.FIRST), r.at(flight, FLIGHT.NEXT))
 
 
 def _counters(r: Routine, warp: Value, group: Value) -> Value:
@@ -127,22 +125,16 @@ def _drop(r: Routine, flight: Ptr) -> None:
     """Remove a flight from the queue."""
     queue = r.field(r.field(flight, FLIGHT.BLOCK, "ptr"), BLOCK.FLIGHTS, "ptr")
     before, after = r.field(flight, FLIGHT.PREVIOUS, "ptr"), r.field(flight, FLIGHT.NEXT, "ptr")
-    with r.when(r.is_null(before)):
-        r.put(queue, QUEUE.FIRST, after)
-    with r.otherwise():
-        r.put(before, FLIGHT.NEXT, after)
-    with r.when(r.is_null(after)):
-        r.put(queue, QUEUE.LAST, before)
-    with r.otherwise():
-        r.put(after, FLIGHT.PREVIOUS, before)
+    r.put(_next_slot(r, queue, before), 0, after)
+    r.put(r.select(r.is_null(after), r.at(queue, QUEUE.LAST), r.at(after, FLIGHT.PREVIOUS)), 0, before)
     r.put(flight, FLIGHT.NEXT, r.field(queue, QUEUE.FREE, "ptr"))
     r.put(queue, QUEUE.FREE, flight)
     r.change(queue, QUEUE.COUNT, "sub", 1, "i64")
 
 
 @routine("tw_perform", "i32", "ctx", "worker")
-def _perform(r: Routine, flight: Ptr, mask: I32) -> None:
-    """Complete a flight for some of its lanes; remove it with the last of them."""
+def _perform_flight(r: Routine, flight: Ptr, mask: I32 = _ALL) -> None:
+    """Complete a flight for some of its lanes: 0, or anything else after a fault; remove it with the last of them."""
     block, warp = r.field(flight, FLIGHT.BLOCK, "ptr"), r.field(flight, FLIGHT.WARP, "ptr")
     lanes = r.field(flight, FLIGHT.LANES, "i32")
     now = r.op("and", lanes, mask)
@@ -203,16 +195,20 @@ def complete_one_flight(r: Routine) -> None:
     r.give_if(r.is_null(queue), 0)
     first = r.field(queue, QUEUE.FIRST, "ptr")
     r.give_if(r.is_null(first), 0)
-    chosen, flight = r.variable("ptr", first), r.variable("ptr", first)
+    awaited = _find_awaited(r, queue)
+    failed = _perform_flight(r, r.select(r.is_null(awaited), first, awaited))
+    r.give(r.select(r.equals(failed, 0), 1, 2))
+
+
+def _find_awaited(r: Routine, queue: Value) -> Value:
+    """Return the oldest flight that an mbarrier waits for, or null."""
+    flight = r.variable("ptr", r.field(queue, QUEUE.FIRST, "ptr"))
     with r.loop() as loop:
         this = flight.get()
         loop.leave(r.is_null(this))
-        on_mbarrier = r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER)
-        with r.when(on_mbarrier):
-            chosen.put(this)
-        loop.leave(on_mbarrier)
+        loop.leave(r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER))
         flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
-    r.give(r.select(r.equals(_perform_flight(r, chosen.get()), 0), 1, 2))
+    return flight.get()
 
 
 @routine("tw_gust", "i32", "ctx", "worker", "block")
@@ -261,17 +257,11 @@ def free_waiting(r: Routine) -> None:
     queue = _queue(r)
     r.give_if(r.op("or", r.is_null(queue), r.negation(_order_is(r, _LATE))), 0)
     with r.loop() as loop:
-        flight = r.field(queue, QUEUE.FIRST, "ptr")
-        loop.leave(r.is_null(flight))
+        loop.leave(r.is_null(r.field(queue, QUEUE.FIRST, "ptr")))
         loop.leave(_any_warp_free(r))
-        chosen = r.variable("ptr", flight)
-        with r.loop() as search:
-            this = chosen.get()
-            search.leave(r.is_null(this))
-            search.leave(r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER))
-            chosen.put(r.field(this, FLIGHT.NEXT, "ptr"))
-        loop.leave(r.is_null(chosen.get()))
-        r.give_unless_zero(_perform_flight(r, chosen.get()))
+        awaited = _find_awaited(r, queue)
+        loop.leave(r.is_null(awaited))
+        r.give_unless_zero(_perform_flight(r, awaited))
 
 
 @routine("tw_land", "i32", "ctx", "worker", "block")
