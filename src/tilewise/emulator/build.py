@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from importlib import resources
-from importlib.resources.abc import Traversable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Protocol
 
 from tilewise.emulator import native
@@ -50,7 +48,6 @@ class Build:
     ptx: str
     target: native.CpuTarget
     object: bytes = b""
-    general_hints: int = 0
     mode: str = "plain"
     sums: str = "fast"
     finds_workspace: bool = False  # whether it asks for what only a cooperative launch has
@@ -69,17 +66,9 @@ class Build:
 def own_version() -> str:
     """A digest of this package: machine code made by another version of it is not used."""
     digest = hashlib.sha256()
-    for file in _files(resources.files("tilewise.emulator")):
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def _files(folder: Traversable) -> Iterator[Traversable]:
-    for item in sorted(folder.iterdir(), key=lambda item: item.name):
-        if item.is_dir():
-            yield from _files(item)
-        elif item.name.endswith(".py"):
-            yield item
 
 
 def build_kernel(
@@ -162,19 +151,26 @@ def _key(
 
 
 _OF_CLUSTERS = ("cluster", "explicit_cluster", "max_cluster", "blocks_are_clusters")
+_NOT_SAVED = ("object", "ptx", "target", "code", "general")
 
 
 def _describe(program: Program, lowered: Lowered, target: native.CpuTarget) -> Build:
+    function, places = program.function, program.places
+    instructions = [item for block in program.flow.blocks for item in block.instructions]
+    rows = [operation_of(item) for item in instructions]
+    registers = {
+        operand.name for item in instructions for operand in item.operands if isinstance(operand, Register)
+    }
     return Build(
-        program.function.name,
+        function.name,
         program.block,
         program.warps,
         program.stride,
         program.shared_bytes,
         program.local_bytes,
         program.parameter_bytes,
-        [(program.places[p.name].offset, p.size) for p in program.function.parameters],
-        [(variable.name, program.places[variable.name].offset) for variable in program.constants],
+        [(places[p.name].offset, p.size) for p in function.parameters],
+        [(variable.name, places[variable.name].offset) for variable in program.constants],
         program.constant_bytes,
         [variable.name for variable in program.globals],
         # NOTE: both builds share a worker's memory, and the general one may have more instructions to
@@ -183,66 +179,32 @@ def _describe(program: Program, lowered: Lowered, target: native.CpuTarget) -> B
         lowered.name,
         program.module.text,
         target,
-        flies=_flies(program),
-        finds_workspace=_finds_workspace(program),
-        launches_dependents=_launches_dependents(program),
+        flies=any(
+            row.group.of != "products" if row.group else row.asynchronous and not row.multiplies_matrices
+            for row in rows
+        ),
+        finds_workspace=not registers.isdisjoint(WORKSPACE_HALVES),
+        launches_dependents=any(row.launches_dependents for row in rows),
         notes=lowered.notes,
-        **{name: getattr(program.function, name) for name in _OF_CLUSTERS},
-    )
-
-
-def _flies(program: Program) -> bool:
-    used = [operation_of(item) for block in program.flow.blocks for item in block.instructions]
-    return any(
-        row.group.of != "products" if row.group else row.asynchronous and not row.multiplies_matrices
-        for row in used
-    )
-
-
-def _finds_workspace(program: Program) -> bool:
-    """Whether the kernel asks for the workspace of a cooperative launch, as ``grid.sync()`` does."""
-    return any(
-        isinstance(operand, Register) and operand.name in WORKSPACE_HALVES
-        for block in program.flow.blocks
-        for item in block.instructions
-        for operand in item.operands
-    )
-
-
-def _launches_dependents(program: Program) -> bool:
-    return any(
-        operation_of(item).launches_dependents for block in program.flow.blocks for item in block.instructions
+        **{name: getattr(function, name) for name in _OF_CLUSTERS},
     )
 
 
 def _written(build: Build) -> dict[str, bytes]:
-    about = {
-        name: getattr(build, name)
-        for name in (
-            "entry", "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes",
-            "parameters", "constants", "constant_bytes", "globals", "hints", "symbol", "mode", "sums", "notes",
-            "flies", "finds_workspace", "launches_dependents", *_OF_CLUSTERS,
-        )
-    }  # fmt: skip
+    about = {item.name: getattr(build, item.name) for item in fields(Build) if item.name not in _NOT_SAVED}
     return {"about": json.dumps(about).encode(), "object": build.object}
 
 
 def _read(parts: dict[str, bytes], ptx: str, target: native.CpuTarget) -> Build | None:
     try:
-        about = json.loads(parts["about"])
-        x, y, z = about.pop("block")
-        blocks = about.pop("cluster")
-        constants = [(str(name), int(offset)) for name, offset in about.pop("constants")]
-        parameters = [(int(offset), int(size)) for offset, size in about.pop("parameters")]
-        return Build(
-            **about,
-            block=(x, y, z),
-            cluster=tuple(blocks) if blocks else None,
-            parameters=parameters,
-            constants=constants,
-            object=parts["object"],
-            ptx=ptx,
-            target=target,
-        )
+        build = Build(**json.loads(parts["about"]), object=parts["object"], ptx=ptx, target=target)
+        x, y, z = build.block
+        build.block = (x, y, z)
+        if build.cluster:
+            x, y, z = build.cluster
+            build.cluster = (x, y, z)
+        build.constants = [(str(name), int(offset)) for name, offset in build.constants]
+        build.parameters = [(int(offset), int(size)) for offset, size in build.parameters]
     except (KeyError, TypeError, ValueError):
         return None
+    return build

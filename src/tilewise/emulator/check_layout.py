@@ -15,6 +15,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 __all__ = [
+    "ACCESS",
     "ACTIONS",
     "BARRIERS_OF_BLOCK",
     "CELLS",
@@ -23,13 +24,12 @@ __all__ = [
     "COPIES",
     "COPY",
     "FINDING",
-    "LANE_BITS",
-    "MIXED",
-    "NEW_STATE",
     "RANGE",
-    "SEVERAL",
     "SHADOW",
     "SHUFFLED",
+    "STATE",
+    "SYNC",
+    "WHO",
     "Action",
     "CopySide",
     "FindingKind",
@@ -96,9 +96,9 @@ class CLOCKS:
     PRIVATE, PRIVATE_LANE = 128, 136
     FENCES = 144  # pointer: of each barrier, for two phases and both scopes, what fences before it covered
     PUBLISHED = 152  # pointer: by warp, when it last made mbarriers visible to others
-    REGISTERS = 160  # pointer: by warp, see ``wgmma_registers.py``
+    REGISTERS = 160  # pointer: by warp, see ``wgmma_operands.py``
     PRODUCTS_DONE = 168  # pointer: by the first warp of four, when one of them last waited for their products
-    SHUFFLED = 176  # pointer: by warp, see ``shuffles.py``
+    SHUFFLED = 176  # pointer: by warp, see ``shuffled.py``
     SIZE = 184
 
 
@@ -153,6 +153,9 @@ class CELLS:
     # The last write that was not atomic, where WRITE is one that was.
     PLAIN, PLAIN_WRITER, PLAIN_WRITE = 10, 11, 12
     COLUMNS = 13
+    LAST_WRITE, LAST_READ = (WRITTEN, WRITER, WRITE), (READ, READER, READING)
+    EARLIER_READ = (EARLIER, EARLIER_READER, EARLIER_READING)
+    PLAIN_STORE = (PLAIN, PLAIN_WRITER, PLAIN_WRITE)
 
 
 def stride_of(size: int) -> int:
@@ -160,40 +163,53 @@ def stride_of(size: int) -> int:
     return (-(-size // 4) * 4 + 255) // 128 * 128
 
 
-# In CELLS.STATE, of which the upper bits mean nothing.
-NEW_STATE = 0x0F0F0F0F  # every byte is uninitialised
-UNSET = 0x0F  # by byte
-ARRIVING = 0x10  # a copy to here is in flight
-ALSO_ARRIVING = 0x1000  # so are others: a number of four bits
-MOST_ARRIVING = 0xF000
-LEAVING = 0x20  # copies from here are: a number of two bits
-MANY_LEAVING = 0x60
-FOREIGN = 0x80  # another block has accessed it
-FLAGS = 0xF0
+class STATE:
+    """In CELLS.STATE, of which the upper bits mean nothing."""
 
-# In WRITE, READING and EARLIER_READING: which of the bytes, flags, and from bit 8 on the line of the PTX.
-BYTES = 15
-STRONG = 16  # an atomic operation, or one that synchronises
-BLOCK_SCOPED = 32  # and its scope is the block
-PROXY = 64  # by the asynchronous proxy
-DOUBTFUL = 128  # to another block's memory, where compilers drop a volatile
-LINE_BITS = 8
-WHOLE_WARP = 256  # given to an access: the lanes make it as one
-PASSED_ON = 512  # and that what is read is only written elsewhere
-BITWISE = 1024  # and that it sets or clears some bits, whatever the others are
-CONSTANT = 2048  # and that what is stored is a constant of the program
-
-LANE_BITS = 6
-SEVERAL = 32  # as a lane: more than one of the warp
-MIXED = 33  # the same, but each has bytes of its own
-WHOLE = 34  # the warp, by an instruction that its lanes run as one
+    NEW = 0x0F0F0F0F  # every byte is uninitialised
+    UNSET = 0x0F  # by byte
+    ARRIVING = 0x10  # a copy to here is in flight
+    ALSO_ARRIVING = 0x1000  # so are others: a number of four bits
+    MOST_ARRIVING = 0xF000
+    LEAVING = 0x20  # copies from here are: a number of two bits
+    MANY_LEAVING = 0x60
+    FOREIGN = 0x80  # another block has accessed it
+    FLAGS = 0xF0
 
 
-# How warps synchronise by a sync variable.
-ACQUIRE, RELEASE = 1, 2
-PHASE_OVER = 8  # a phase of an mbarrier is seen to be over
-RELAXED = 16  # only together with fences
-BLOCK_SCOPE = 32  # of the block's scope
+class ACCESS:
+    """In WRITE, READING and EARLIER_READING: which of the bytes, flags, and from bit 8 on the line of the PTX."""
+
+    BYTES = 15
+    STRONG = 16  # an atomic operation, or one that synchronises
+    BLOCK_SCOPED = 32  # and its scope is the block
+    PROXY = 64  # by the asynchronous proxy
+    DOUBTFUL = 128  # to another block's memory, where compilers drop a volatile
+    LINE_BITS = 8
+    # Only given to an access:
+    WHOLE_WARP = 256  # the lanes make it as one
+    PASSED_ON = 512  # what is read is only written elsewhere
+    BITWISE = 1024  # it sets or clears some bits, whatever the others are
+    CONSTANT = 2048  # what is stored is a constant of the program
+
+
+class WHO:
+    """The lane in the number of who accessed memory."""
+
+    LANE_BITS = 6
+    LANE_MASK = (1 << LANE_BITS) - 1
+    SEVERAL = 32  # more than one of the warp
+    MIXED = 33  # the same, but each has bytes of its own
+    WHOLE = 34  # the warp, by an instruction that its lanes run as one
+
+
+class SYNC:
+    """How warps synchronise by a sync variable."""
+
+    ACQUIRE, RELEASE = 1, 2
+    PHASE_OVER = 8  # a phase of an mbarrier is seen to be over
+    RELAXED = 16  # only together with fences
+    BLOCK_SCOPE = 32  # of the block's scope
 
 
 class Action(IntEnum):

@@ -6,16 +6,18 @@ import ctypes
 import functools
 import itertools
 import os
+import pkgutil
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal
 
 import llvmlite.binding as llvm
 
-from tilewise.emulator.support.text import support_text
+from tilewise.emulator.llvm.routine import Declaration, Routine, join_modules
 
 __all__ = [
     "Code",
@@ -186,6 +188,28 @@ def _load(data: bytes, names: Sequence[str], library: str, *others: str) -> Code
     return Code(builder.link(_linker(), library))
 
 
+# Packages whose modules declare routines (``llvm/routine.py``), or make some in ``routines()``.
+_PACKAGES = ("tilewise.emulator.support", "tilewise.emulator.checking", "tilewise.emulator.profiling")
+
+
+def _support_text() -> str:
+    """Return the run-time support that compiled kernels call, as one LLVM module, which is linked to every kernel."""
+    packages = [import_module(name) for name in _PACKAGES]
+    names = [
+        item.name for found in packages for item in pkgutil.iter_modules(found.__path__, f"{found.__name__}.")
+    ]
+    return join_modules(routine for name in names for routine in _routines_of(name))
+
+
+def _routines_of(name: str) -> Iterator[Routine]:
+    module = import_module(name)
+    for item in vars(module).values():
+        if isinstance(item, Declaration) and item.write_body.__module__ == name:
+            yield item.write()
+    if hasattr(module, "routines"):
+        yield from module.routines()
+
+
 _READY: list[bytes] = []  # the support's machine code, if an earlier process saved it
 
 
@@ -195,7 +219,7 @@ def offer_support(kept: bytes | None) -> bytes | None:
     with _LOCK:
         if _READY:
             return None
-        _READY.append(kept or assemble(support_text(), host_cpu()))
+        _READY.append(kept or assemble(_support_text(), host_cpu()))
         return None if kept else _READY[0]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.emulator.check_layout import BYTES, MIXED, SEVERAL, Action
+from tilewise.emulator.check_layout import ACCESS, WHO, Action
 from tilewise.emulator.checking.static_facts import find_constants, map_lanes_to_words
 from tilewise.emulator.ptx.parse import parse
+from tilewise.emulator.ptx.syntax import Instruction
 
 
 def test_constants_are_registers_that_never_hold_anything_else() -> None:
@@ -16,7 +17,8 @@ mov.u32 %r0, 4; mov.u32 %r1, 4; mov.u32 %r1, 4; mov.u32 %r2, 4; mov.u32 %r2, 5; 
 mov.u32 %r4, 4; add.u32 %r4, %r4, 1; mov.u32 %r5, 0; ret; }"""
     function = parse(text).function("k")
     assert function is not None
-    assert find_constants(function.body) == {"%r0", "%r1", "%r5"}
+    written = [item for item in function.body if isinstance(item, Instruction)]
+    assert find_constants(written) == {"%r0", "%r1", "%r5"}
 
 
 @given(
@@ -36,9 +38,9 @@ def test_words_have_the_lanes_and_bytes_that_are_accessed(
             own[lane] = own.get(lane, 0) | 1 << byte % 4
     wanted = {}
     for word, own in users.items():
-        together = SEVERAL if len(set(own.values())) == 1 else MIXED
+        together = WHO.SEVERAL if len(set(own.values())) == 1 else WHO.MIXED
         every = sum(1 << bit for bit in range(4) if any(part >> bit & 1 for part in own.values()))
         wanted[word] = (together if len(own) > 1 else next(iter(own)), every)
-    plain = all(who < SEVERAL and bytes_ == BYTES for who, bytes_ in wanted.values())
+    plain = all(who < WHO.SEVERAL and bytes_ == ACCESS.BYTES for who, bytes_ in wanted.values())
     careful = action == Action.ATOMIC or len(wanted) > 256 or (action == Action.STORE and not plain)
     assert map_lanes_to_words(lanes, size, action) == (None if careful else wanted)

@@ -9,7 +9,7 @@ import pytest
 
 from tilewise.emulator import native
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I64, ZERO_I64, Routine, join_modules, routine
 
 
 def run(write: Callable[[Routine, Value], None], number: int) -> int:
@@ -72,3 +72,28 @@ def test_an_alternative_stands_right_behind_its_condition() -> None:
     r = Routine("answer", "void", number="i64")
     with pytest.raises(ValueError, match="no condition right before"), r.loop(), r.otherwise():
         pass
+
+
+@routine("twice_and_more", "i64")
+def twice_and_more(r: Routine, number: I64, more: I64 = ZERO_I64) -> None:
+    r.give(r.op("add", r.op("mul", number, 2), more))
+
+
+@routine("answer", "i64")
+def call_twice(r: Routine, number: I64) -> None:
+    r.give(r.op("add", twice_and_more(r, number), twice_and_more(r, 3, more=number)))
+
+
+def test_a_declared_routine_is_called_like_a_function() -> None:
+    text = join_modules([twice_and_more.write(), call_twice.write()])
+    code = native.load(native.assemble(text, native.host_cpu()), "answer")
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("answer"))(7) == 2 * 7 + 2 * 3 + 7
+
+
+def test_a_call_with_arguments_that_a_routine_does_not_have_is_an_error() -> None:
+    with pytest.raises(TypeError, match="twice_and_more has no parameter less"):
+        twice_and_more(call_twice.write(), 1, less=2)
+    with pytest.raises(ValueError, match="longer"):
+        twice_and_more(call_twice.write(), 1, 2, 3)
+    with pytest.raises(KeyError, match="number"):
+        twice_and_more(call_twice.write(), more=2)

@@ -1,7 +1,9 @@
 """The race check of a warp's access to memory.
 
-``tw_check`` goes lane by lane and word by word, and serves every access; ``race_check_fast.py`` is its fast path.
-``tw_check_touch`` checks one access to a stretch of memory.
+``tw_check`` goes lane by lane and word by word, and serves every access; ``tw_check_touch`` checks one access to a
+stretch of memory. The fast path is for accesses whose lanes' offsets are known at compile time: each word is checked
+once, for the common case that no earlier access can race with this one. In any other case it returns false, and
+``tw_check`` checks every lane.
 """
 
 from __future__ import annotations
@@ -10,134 +12,122 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewise.emulator.check_layout import (
-    BITWISE,
-    BYTES,
+    ACCESS,
     CELLS,
+    CHECK,
     CLOCKS,
-    FLAGS,
-    LANE_BITS,
-    LINE_BITS,
-    PASSED_ON,
-    PROXY,
-    SEVERAL,
     SHADOW,
-    WHOLE,
-    WHOLE_WARP,
-    Action,
+    STATE,
+    WHO,
     FindingKind,
 )
-from tilewise.emulator.checking.shadow_lookup import find_shadow, shadow_lookup
-from tilewise.emulator.checking.shadow_word import ShadowWord, check_and_record, store_access
-from tilewise.emulator.checking.vector_clocks import (
-    WARP_PARAMETERS,
-    call_for_warp,
-    clocks_of,
-    index_of,
-    merge_private_clock,
-    warps_of_cluster,
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
+from tilewise.emulator.checking.shadow_memory import (
+    ShadowWord,
+    check_and_record,
+    find_cell,
+    find_shadow,
+    look_up_shadow,
+    reserve_shadow,
 )
-from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
+from tilewise.emulator.checking.vector_clocks import merge_private_clock, ordered_before
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, Loop, MutableValue, Routine
-from tilewise.emulator.support.checked import accessor, record_finding
+from tilewise.emulator.llvm.routine import I32, I64, NULL, ZERO_I32, Loop, Ptr, routine
+from tilewise.emulator.support.checked import accessor, record_finding, serial_of
 
-__all__ = ["routines"]
+__all__ = ["ROW", "check_access"]
 
-_LANE_MASK = (1 << LANE_BITS) - 1
-
-
-def routines() -> list[Routine]:
-    return [shadow_lookup(), _check_access(), _unset_is_padding(), _check_stretch(), _leave()]
+ROW = 384  # bytes of a table for 32 words: which word, counted from the first; which lane; which bytes
+_VECTOR = "<32 x i32>"
 
 
-def _check_access() -> Routine:
+@check_routine("tw_check")
+def check_access(
+    r: CheckRoutine,
+    addresses: Ptr,
+    mask: I32,
+    size: I32,
+    space: I32,
+    action: I32,
+    flags: I32,
+    line: I32,
+    values: Ptr,
+    element: I32,
+) -> None:
     """Check and record an access by some lanes: of each, ``size`` bytes at its address.
 
     ``values`` are those that a store is about to write, element after element of all lanes; null if they are
     not known.
     """
-    names = {"addresses": "ptr", "mask": "i32", "size": "i32", "space": "i32", "action": "i32"}
-    more = {"flags": "i32", "line": "i32", "values": "ptr", "element": "i32"}
-    r = Routine("tw_check", "void", **WARP_PARAMETERS, **names, **more)
-    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
-    r.fill(place, 0, SHADOW.SIZE)
     word = ShadowWord(r, _ignores_unset)
-    writes = r.differs(r["action"], Action.LOAD)
-    stores = r.equals(r["action"], Action.STORE)
-    valued = r.both(stores, r.differs(r["values"], NULL))
-    same = r.variable("i1", 0)
-    with _each_distinct_address(r, writes) as (lane, address, name):
+    valued = r.both(word.stores, r.differs(values, NULL))
+    with _each_distinct_address(r, word.writes) as (lane, address, name):
         word.begin_lane()
-        with _each_shadow_word(r, place, address, r.wide(r["size"])) as (loop, here, size, bytes_):
-            word.select_cell(place, here, r.op("or", word.high, name), bytes_)
-            _mark_used(word, place)
-            loop.again(_fast_read(word, writes))
-            same.put(0)
+        with _each_word(word, address, r.wide(size), name) as (loop, offset, count):
+            loop.again(_fast_read(word))
             with r.when(valued):
-                _compare_stored(word, place, lane, r.op("sub", here, address), size, same)
-            check_and_record(word, writes, stores, same)
-    return r
+                _compare_stored(word, lane, offset, count)
+            check_and_record(word)
 
 
 @contextmanager
-def _each_shadow_word(
-    r: Routine, place: Value, start: Value, count: Value
-) -> Iterator[tuple[Loop, Value, Value, Value]]:
-    """Loop over the words of a stretch that have shadow memory: yields the loop, an address, how many bytes of the
-    word are accessed, and which, a bit for each."""
-    end = r.op("add", start, count)
+def _each_word(
+    word: ShadowWord, start: Value, length: Value, lane: Value
+) -> Iterator[tuple[Loop, Value, Value]]:
+    """Loop over the words of a lane's access that have shadow memory, and select the cell of each; yield the loop, and
+    where in the access its bytes in the word begin and how many they are."""
+    r, place = word.r, word.place
+    end = r.op("add", start, length)
     at = r.variable("i64", start)
     with r.loop() as loop:
         here = at.get()
         loop.leave(r.is_at_least(here, end))
         within = r.op("and", here, 3)
-        size = r.intrinsic("llvm.umin", r.op("sub", 4, within), r.op("sub", end, here))
-        at.put(r.op("add", here, size))
-        ones = r.op("sub", r.op("shl", 1, size), 1)
-        bytes_ = r.narrow(r.op("shl", ones, within))
+        count = r.intrinsic("llvm.umin", r.op("sub", 4, within), r.op("sub", end, here))
+        at.put(r.op("add", here, count))
+        ones = r.op("sub", r.op("shl", 1, count), 1)
         loop.again(r.negation(find_shadow(r, place, here, r["space"])))
-        yield loop, here, size, bytes_
+        word.select_cell(here, r.op("or", word.high, lane), r.narrow(r.op("shl", ones, within)))
+        owner = r.field(place, SHADOW.OWNER, "ptr")
+        with r.unless(r.is_null(owner)):  # a block whose memory is used must not exit before it
+            r.put_fields(owner, {BLOCK.USED: word.now, BLOCK.USER: word.who, BLOCK.USE: r["line"]})
+        yield loop, r.op("sub", here, start), count
 
 
-def _ignores_unset(r: Routine) -> Value:
+def _ignores_unset(r: CheckRoutine) -> Value:
     """Whether this access may read uninitialised bytes: a bitwise operation, or a copy of a structure's padding."""
-    found = r.variable("i1", r.differs(r.op("and", r["flags"], BITWISE), 0))
-    with r.when(r.differs(r.op("and", r["flags"], PASSED_ON), 0)):
-        given = (r["ctx"], r["block"], r["addresses"], r["mask"], r["size"], r["space"])
-        found.put(r.call("tw_check_padded", "i1", *given))
+    found = r.variable("i1", r.differs(r.op("and", r["flags"], ACCESS.BITWISE), 0))
+    with r.when(r.differs(r.op("and", r["flags"], ACCESS.PASSED_ON), 0)):
+        found.put(_unset_is_padding(r, r["addresses"], r["mask"], r["size"], r["space"]))
     return found.get()
 
 
-def _unset_is_padding() -> Routine:
+@routine("tw_check_padded", "i1", "ctx", "block")
+def _unset_is_padding(r: CheckRoutine, addresses: Ptr, mask: I32, size: I32, space: I32) -> None:
     """Whether the uninitialised bytes are padding of a structure: the same in each lane's read, and not all of it."""
-    names = {"addresses": "ptr", "mask": "i32", "size": "i32", "space": "i32"}
-    r = Routine("tw_check_padded", "i1", ctx="ptr", block="ptr", **names)
-    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
-    size = r.wide(r["size"])
+    place, count = reserve_shadow(r), r.wide(size)
     before = r.variable("i64", 0)
-    with r.each_lane(r["mask"]) as lane:
-        address = r.element(r["addresses"], lane, "i64")
+    with r.each_lane(mask) as lane:
+        address = r.element(addresses, lane, "i64")
         unset = r.variable("i64", 0)
-        with r.count(size) as i:
+        with r.count(count) as i:
             here = r.op("add", address, i)
-            known = r.call("tw_check_where", "i1", r["ctx"], r["block"], r["space"], here, place)
+            known = look_up_shadow(r, space, here, place)
             r.give_if(r.negation(known), 0)
             offset = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
-            stride = r.op("mul", r.field(place, SHADOW.STRIDE, "i64"), CELLS.STATE)
-            column = r.at(r.field(place, SHADOW.CELLS, "ptr"), stride)
-            state = r.wide(r.field(r.at(column, r.op("and", offset, -4)), 0, "i32"))
+            state = r.wide(r.field(find_cell(r, place, offset)[CELLS.STATE], 0, "i32"))
             bit = r.op("and", r.op("lshr", state, r.op("and", offset, 3)), 1)
             unset.put(r.op("or", unset.get(), r.op("shl", bit, i)))
-        every = r.equals(unset.get(), r.op("sub", r.op("shl", 1, size), 1))
+        every = r.equals(unset.get(), r.op("sub", r.op("shl", 1, count), 1))
         other = r.both(r.differs(before.get(), 0), r.differs(before.get(), unset.get()))
         r.give_if(r.op("or", r.op("or", every, other), r.equals(unset.get(), 0)), 0)
         before.put(unset.get())
     r.give(r.differs(before.get(), 0))
-    return r
 
 
 @contextmanager
-def _each_distinct_address(r: Routine, writes: Value) -> Iterator[tuple[Value, Value, Value]]:
+def _each_distinct_address(r: CheckRoutine, writes: Value) -> Iterator[tuple[Value, Value, Value]]:
     """Loop over the distinct addresses of the lanes: yields a first lane, its address, and the lane to record.
 
     Lanes that read one address are recorded as one access.
@@ -156,46 +146,35 @@ def _each_distinct_address(r: Routine, writes: Value) -> Iterator[tuple[Value, V
         those = together.get()
         left.put(r.without(rest, those))
         single = r.equals(those, alone)
-        name = r.select(single, lane, SEVERAL)
-        whole = r.differs(r.op("and", r["flags"], WHOLE_WARP), 0)
-        yield lane, address, r.select(whole, WHOLE, name)
+        name = r.select(single, lane, WHO.SEVERAL)
+        whole = r.differs(r.op("and", r["flags"], ACCESS.WHOLE_WARP), 0)
+        yield lane, address, r.select(whole, WHO.WHOLE, name)
 
 
-def _mark_used(word: ShadowWord, place: Value) -> None:
-    """If the memory is another block's, record its use there: that block must not exit before it."""
-    r = word.r
-    owner = r.field(place, SHADOW.OWNER, "ptr")
-    with r.unless(r.is_null(owner)):
-        r.put(owner, BLOCK.USED, word.now)
-        r.put(owner, BLOCK.USER, word.who)
-        r.put(owner, BLOCK.USE, r["line"])
-
-
-def _leave() -> Routine:
+@check_routine("tw_check_leave")
+def _leave(r: CheckRoutine, lanes: I32) -> None:
     """Some lanes of a warp exit. Report a block whose last lanes exit while another block may still use its memory."""
-    r = Routine("tw_check_leave", "void", **WARP_PARAMETERS, lanes="i32")
     time, user = r.field(r["block"], BLOCK.USED, "i32"), r.field(r["block"], BLOCK.USER, "i32")
-    last = r.equals(r["lanes"], r.field(r["warp"], WARP.LIVE, "i32"))
-    some = r.both(r.differs(time, 0), r.differs(r["lanes"], 0))
+    last = r.equals(lanes, r.field(r["warp"], WARP.LIVE, "i32"))
+    some = r.both(r.differs(time, 0), r.differs(lanes, 0))
     r.give_if(r.negation(r.both(some, last)))
     merge_private_clock(r)
-    known = call_for_warp(r, "tw_check_known", user, time, accessor(r, 0), result="i1")
+    known = ordered_before(r, user, time, accessor(r, 0))
     with r.when(known):  # as long as this warp was there, so was the memory
         r.put(r["block"], BLOCK.USED, 0)
         r.give()
     done = r.wide(r.op("add", r.field(r["block"], BLOCK.DONE, "i32"), 1))
     with r.when(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
         use = r.field(r["block"], BLOCK.USE, "i32")
-        record_finding(r, FindingKind.EARLY_EXIT, accessor(r, 0), 0, use, 0, user)
-    return r
+        record_finding(r, FindingKind.EARLY_EXIT, accessor(r, 0), use, 0, user, line=ZERO_I32)
 
 
-def _fast_read(word: ShadowWord, writes: Value) -> Value:
+def _fast_read(word: ShadowWord) -> Value:
     """Whether a few comparisons suffice to see that a read races with nothing; then it is recorded."""
     r = word.r
     quick = r.variable("i1", 0)
-    with r.unless(writes):
-        state = r.equals(r.op("and", word.get(CELLS.STATE), FLAGS | BYTES), 0)
+    with r.unless(word.writes):
+        state = r.equals(r.op("and", word.get(CELLS.STATE), STATE.FLAGS | ACCESS.BYTES), 0)
         past = r.is_at_most(word.get(CELLS.WRITTEN), word.ordered_until)
         plain = r.both(state, past, r.negation(word.remote))
         reader, earlier = word.get(CELLS.READER), word.get(CELLS.EARLIER_READER)
@@ -205,20 +184,18 @@ def _fast_read(word: ShadowWord, writes: Value) -> Value:
         others = r.negation(word.is_own_warp(reader))
         full = r.both(others, r.negation(second), r.negation(word.is_own_warp(earlier)))
         with r.when(r.both(plain, first)):
-            store_access(word, (CELLS.READ, CELLS.READER, CELLS.READING))
+            word.record(CELLS.LAST_READ)
             quick.put(1)
         with r.otherwise(), r.when(r.both(plain, others, second)):
-            store_access(word, (CELLS.EARLIER, CELLS.EARLIER_READER, CELLS.EARLIER_READING))
+            word.record(CELLS.EARLIER_READ)
             quick.put(1)
         with r.when(r.both(plain, full)):  # two others are remembered
             quick.put(1)
     return quick.get()
 
 
-def _compare_stored(
-    word: ShadowWord, place: Value, lane: Value, offset: Value, size: Value, same: MutableValue
-) -> None:
-    """Set ``same`` to whether a store writes what is there already, or what another lane of it writes."""
+def _compare_stored(word: ShadowWord, lane: Value, offset: Value, count: Value) -> None:
+    """Set ``word.same`` to whether a store writes what is there already, or what another lane of it writes."""
     r = word.r
     element = r.wide(r["element"])
     number = r.op("udiv", offset, element)
@@ -226,61 +203,220 @@ def _compare_stored(
     start = r.op("add", r.op("mul", r.op("mul", number, element), 32), within)
     mine = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(lane), element)))
     writer = word.get(CELLS.WRITER)
-    other = r.op("and", writer, _LANE_MASK)
+    other = r.op("and", writer, WHO.LANE_MASK)
     beside = r.both(
         r.equals(word.get(CELLS.WRITTEN), word.now),
         word.is_own_warp(writer),
-        r.equals(r.op("lshr", word.get(CELLS.WRITE), LINE_BITS), r["line"]),
+        r.equals(r.op("lshr", word.get(CELLS.WRITE), ACCESS.LINE_BITS), r["line"]),
     )
     theirs = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(r.op("and", other, 31)), element)))
-    old = r.select(beside, theirs, r.at(r.field(place, SHADOW.MEMORY, "ptr"), word.offset))
-    _equal(r, mine, old, size, same)
+    _compare(word, mine, r.select(beside, theirs, word.memory), count)
 
 
-def _equal(r: Routine, mine: Value, old: Value, size: Value, same: MutableValue) -> None:
-    same.put(1)
-    with r.count(size) as i:
+def _compare(word: ShadowWord, mine: Value, old: Value, count: Value) -> None:
+    r = word.r
+    word.same.put(1)
+    with r.count(count) as i:
         equal = r.equals(r.field(r.at(mine, i), 0, "i8"), r.field(r.at(old, i), 0, "i8"))
-        same.put(r.both(same.get(), equal))
+        word.same.put(r.both(word.same.get(), equal))
 
 
-def _check_stretch() -> Routine:
+@check_routine("tw_check_touch")
+def _check_stretch(
+    r: CheckRoutine,
+    lane: I32,
+    address: I64,
+    length: I64,
+    space: I32,
+    action: I32,
+    flags: I32,
+    line: I32,
+    values: Ptr,
+) -> None:
     """Check and record one lane's access to a stretch of memory; ``values`` are what a store writes, or null."""
-    names = {"lane": "i32", "address": "i64", "bytes": "i64", "space": "i32", "action": "i32"}
-    r = Routine("tw_check_touch", "void", **WARP_PARAMETERS, **names, flags="i32", line="i32", values="ptr")
-    place = r.reserve(f"[{SHADOW.SIZE} x i8]", 8)
-    r.fill(place, 0, SHADOW.SIZE)
     word = ShadowWord(r)
-    writes = r.differs(r["action"], Action.LOAD)
-    stores = r.equals(r["action"], Action.STORE)
-    valued = r.differs(r["values"], NULL)
-    same = r.variable("i1", 0)
-    with _each_shadow_word(r, place, r["address"], r["bytes"]) as (_, here, size, bytes_):
-        word.select_cell(place, here, r.op("or", word.high, r["lane"]), bytes_)
-        _mark_used(word, place)
-        same.put(0)
-        with r.when(valued):
-            old = r.at(r.field(place, SHADOW.MEMORY, "ptr"), word.offset)
-            _equal(r, r.at(r["values"], r.op("sub", here, r["address"])), old, size, same)
-        check_and_record(word, writes, stores, same)
-        proxy = r.differs(r.op("and", r["flags"], PROXY), 0)
-        with r.when(r.both(proxy, r.negation(writes))):
+    with _each_word(word, address, length, lane) as (_, offset, count):
+        with r.when(r.differs(values, NULL)):
+            _compare(word, r.at(values, offset), word.memory, count)
+        check_and_record(word)
+        proxy = r.differs(r.op("and", flags, ACCESS.PROXY), 0)
+        with r.when(r.both(proxy, r.negation(word.writes))):
             _check_proxy_fence(word)
-    return r
 
 
 def _check_proxy_fence(word: ShadowWord) -> None:
     """Report a read by the asynchronous proxy of a thread's write with no proxy fence of either warp between."""
     r = word.r
-    time, who, info = (word.get(column) for column in (CELLS.WRITTEN, CELLS.WRITER, CELLS.WRITE))
-    thread = r.equals(r.op("and", info, PROXY), 0)
+    time, who, info = (word.get(column) for column in CELLS.LAST_WRITE)
+    thread = r.equals(r.op("and", info, ACCESS.PROXY), 0)
     with r.when(r.both(thread, r.is_above(time, word.born))):
-        warps = warps_of_cluster(r)
-        serial, fenced = r.wide(r.op("lshr", who, LANE_BITS)), r.field(clocks_of(r), CLOCKS.FENCED, "ptr")
-        theirs = r.element(fenced, r.op("urem", serial, warps), "i32")
-        own = r.element(fenced, index_of(r), "i32")
+        warps, serial = r.warps_of_cluster(), r.wide(r.op("lshr", who, WHO.LANE_BITS))
         # NOTE: of other clusters' fences nothing is known here.
         near = r.equals(r.op("udiv", serial, warps), r.op("udiv", r.wide(word.serial), warps))
-        since = r.is_above(time, r.intrinsic("llvm.umax", theirs, own))
-        with r.when(r.both(near, since)):
+        with r.when(r.both(near, r.is_after_last(time, CLOCKS.FENCED, who))):
             word.report(FindingKind.UNFENCED, who, info)
+
+
+# -- the fast path ---------------------------------------------------------------------------------
+
+
+class _FastRoutine(CheckRoutine):
+    """A routine of the fast path: where the words' cells are, and up to which time everything is ordered before."""
+
+    def find_cells(self) -> None:
+        """Find the cells; return false from the routine if there are none that it can check."""
+        place, state = reserve_shadow(self), self.state()
+        self.give_if(self.differs(self.op("and", self["address"], 3), 0), 0)
+        cells = self.variable("ptr", self.field(self["block"], BLOCK.CELLS, "ptr"))
+        self.stride = self.variable("i64", self.field(state, CHECK.STRIDE, "i64"))
+        offset = self.variable("i64", self["address"])
+        limit = self.variable("i64", self.field(self["ctx"], LAUNCH.SHARED_BYTES, "i64"))
+        past = self.variable("i32", self.field(self.slot_of_warp(CLOCKS.LEAST), 0, "i32"))
+        with self.unless(self.equals(self["space"], Space.SHARED)):
+            found = look_up_shadow(self, self["space"], self["address"], place)
+            local = self.is_null(self.field(place, SHADOW.OWNER, "ptr"))
+            self.give_if(self.negation(self.both(found, local)), 0)
+            cells.put(self.field(place, SHADOW.CELLS, "ptr"))
+            self.stride.put(self.field(place, SHADOW.STRIDE, "i64"))
+            offset.put(self.op("sub", self["address"], self.field(place, SHADOW.FIRST, "i64")))
+            limit.put(self.field(place, SHADOW.BYTES, "i64"))
+            alone = self.differs(self.field(state, CHECK.ALONE, "i64"), 0)
+            inside = self.differs(self.field(place, SHADOW.BEGAN, "i64"), 0)
+            past.put(self.select(self.op("or", alone, inside), past.get(), 0))
+        far = self.op("mul", self["span"], 4)
+        room = self.is_at_most(far, limit.get())
+        fits = self.is_at_most(offset.get(), self.op("sub", limit.get(), far))
+        self.give_if(self.negation(self.both(room, fits)), 0)
+        self.ordered_until, self.moment = past.get(), self.now()
+        self.high = self.op("shl", serial_of(self), WHO.LANE_BITS)
+        self.first = self.at(cells.get(), offset.get())
+
+
+@check_routine("tw_check_row", "i1")
+def _check_row(
+    r: _FastRoutine, address: I64, table: Ptr, words: I64, space: I32, writes: I32, line: I32, span: I64
+) -> None:
+    """Check and record an access to adjacent words, a multiple of 32 of them; false if it needs the full check."""
+    r.find_cells()
+    with r.count(words, 0, 32) as start:
+        _WordRow(r, r.item(r.first, start, 4), r.item(table, r.op("lshr", start, 5), ROW)).check()
+    r.give(1)
+
+
+@check_routine("tw_check_few", "i1")
+def _check_few(
+    r: _FastRoutine, address: I64, table: Ptr, words: I64, space: I32, writes: I32, line: I32, span: I64
+) -> None:
+    """Check and record an access to words that are not all adjacent; false if it needs the full check."""
+    r.find_cells()
+    with r.count(words) as i:
+        number = r.op("and", i, 31)
+        entry = r.at(r.item(table, r.op("lshr", i, 5), ROW), r.op("mul", number, 4))
+        _OneWord(r, r.item(r.first, r.field(entry, 0, "i32"), 4), entry).check()
+    r.give(1)
+
+
+class _WordRow:
+    """The shadow cells of 32 adjacent words, as vectors, and the access to them, which an entry of the table says."""
+
+    type = _VECTOR
+
+    def __init__(self, r: _FastRoutine, first: Value, entry: Value) -> None:
+        self.r = r
+        self.columns = [r.at(first, r.op("mul", r.stride.get(), i)) for i in range(CELLS.COLUMNS)]
+        self.who = r.op("or", self.spread(r.high), r.field(entry, 128, self.type, 4))
+        line = self.spread(r.op("shl", r["line"], ACCESS.LINE_BITS))
+        self.info = r.op("or", line, r.field(entry, 256, self.type, 4))
+        self.ordered_until, self.now = self.spread(r.ordered_until), self.spread(r.moment)
+
+    def spread(self, value: Value) -> Value:
+        return self.r.splat(value)
+
+    def has_any(self, lanes: Value) -> Value:
+        return self.r.differs(self.r.bits(lanes), 0)
+
+    def get(self, column: int) -> Value:
+        return self.r.field(self.columns[column], 0, self.type, 4)
+
+    def put(self, column: int, value: Value) -> None:
+        self.r.put(self.columns[column], 0, value)
+
+    def check(self) -> None:
+        r = self.r
+        with r.when(r.differs(r["writes"], 0)):
+            self.store()
+        with r.otherwise():
+            self.load()
+
+    def is_late(self, time: int, who: int) -> Value:
+        """Which words' recorded accesses are another lane's and not known to be ordered before."""
+        r = self.r
+        later = r.is_above(self.get(time), self.ordered_until)
+        return r.op("and", later, r.differs(self.get(who), self.who))
+
+    def leave_fast_path(self, lanes: Value) -> None:
+        self.r.give_if(self.has_any(lanes), 0)
+
+    def load(self) -> None:
+        r = self.r
+        state = r.op("and", self.get(CELLS.STATE), STATE.FLAGS | STATE.UNSET)
+        wrong = r.op("or", self.is_late(CELLS.WRITTEN, CELLS.WRITER), r.differs(state, 0))
+        self.leave_fast_path(wrong)
+        reader, warp = self.get(CELLS.READER), r.op("lshr", self.who, WHO.LANE_BITS)
+        is_late = r.is_above(self.get(CELLS.READ), self.ordered_until)
+        own = r.equals(r.op("lshr", reader, WHO.LANE_BITS), warp)
+        again = r.op("and", is_late, own)
+        self.leave_fast_path(r.op("and", again, self.are_two_lanes(reader)))
+        first = r.op("or", r.op("xor", is_late, 1), own)  # goes to the first place
+        with r.when(self.has_any(first)):
+            several = r.op("or", r.op("shl", warp, WHO.LANE_BITS), WHO.SEVERAL)
+            who = r.select(r.op("and", again, r.differs(reader, self.who)), several, self.who)
+            self.record(CELLS.LAST_READ, first, who)
+        others = r.op("xor", first, 1)
+        with r.when(self.has_any(others)):
+            second = r.is_at_most(self.get(CELLS.EARLIER), self.ordered_until)
+            earlier = r.op("lshr", self.get(CELLS.EARLIER_READER), WHO.LANE_BITS)
+            second = r.op("and", r.op("or", second, r.equals(earlier, warp)), others)
+            with r.when(self.has_any(second)):
+                self.record(CELLS.EARLIER_READ, second)
+
+    def are_two_lanes(self, reader: Value) -> Value:
+        """Of two readers of one warp: whether they are two single lanes, which the full check has to record."""
+        r = self.r
+        alone = [r.op("and", who, WHO.LANE_MASK) for who in (reader, self.who)]
+        together = [r.equals(lane, WHO.SEVERAL) for lane in alone]
+        other = r.differs(reader, self.who)
+        return r.op("and", other, r.op("xor", r.op("or", *together), 1))
+
+    def store(self) -> None:
+        r = self.r
+        wrong = r.differs(r.op("and", self.get(CELLS.STATE), STATE.FLAGS), 0)
+        for time, who, _ in (CELLS.LAST_WRITE, CELLS.LAST_READ, CELLS.EARLIER_READ):
+            wrong = r.op("or", wrong, self.is_late(time, who))
+        self.leave_fast_path(wrong)
+        self.record(CELLS.LAST_WRITE)
+        self.put(CELLS.STATE, r.const(self.who, 0))
+
+    def record(
+        self, columns: tuple[int, int, int], lanes: Value | None = None, who: Value | None = None
+    ) -> None:
+        """Record the access in these columns, where lanes are given in theirs alone."""
+        for column, value in zip(columns, (self.now, who or self.who, self.info), strict=True):
+            self.put(column, value if lanes is None else self.r.select(lanes, value, self.get(column)))
+
+
+class _OneWord(_WordRow):
+    """The shadow cell of one word, as scalars."""
+
+    type = "i32"
+
+    def spread(self, value: Value) -> Value:
+        return value
+
+    def has_any(self, lanes: Value) -> Value:
+        return lanes
+
+    def record(
+        self, columns: tuple[int, int, int], lanes: Value | None = None, who: Value | None = None
+    ) -> None:
+        super().record(columns, None, who)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tilewise.emulator.check_layout import BYTES, MIXED, SEVERAL, Action
+from tilewise.emulator.check_layout import ACCESS, WHO, Action
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.operations.registry import operation_of
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Label, Register
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Register
 
 __all__ = [
     "STRONG_MODIFIERS",
@@ -34,47 +34,33 @@ def address_of(item: Instruction) -> tuple[str, int]:
     return (base.name, address.offset) if address and isinstance(base, Register) else ("", 0)
 
 
-def find_allocations(body: Iterable[Instruction | Label]) -> dict[str, int]:
+def find_allocations(body: Iterable[Instruction]) -> dict[str, int]:
     """By the register that a ``malloc`` returns its block in: the line of the call."""
     found, line = {}, 0
     for item in body:
-        if isinstance(item, Instruction):
-            line = item.line or line
-            register, offset = address_of(item)
-            if (
-                not item.line
-                and operation_of(item).stores
-                and offset == _SIZE_OFFSET
-                and register.startswith(_BLOCK_REGISTER)
-            ):
-                found[register] = line
+        line = item.line or line
+        register, offset = address_of(item)
+        puts_size = not item.line and operation_of(item).stores and offset == _SIZE_OFFSET
+        if puts_size and register.startswith(_BLOCK_REGISTER):
+            found[register] = line
     return found
 
 
-def find_constants(body: Iterable[Instruction | Label]) -> set[str]:
+def find_constants(body: Iterable[Instruction]) -> set[str]:
     """The registers that hold one constant wherever they are written."""
-    found: dict[str, int | str] = {}
-    others: set[str] = set()
+    found: dict[str, set[int | str | None]] = {}
     for item in body:
-        if not isinstance(item, Instruction):
-            continue
         for register in writes(item):
             source = item.operands[-1] if operation_of(item).lanes == "moved" else None
-            if (
-                isinstance(source, Immediate)
-                and found.setdefault(register.name, source.value) == source.value
-            ):
-                continue
-            others.add(register.name)
-    return set(found) - others
+            value = source.value if isinstance(source, Immediate) else None
+            found.setdefault(register.name, set()).add(value)
+    return {name for name, values in found.items() if len(values) == 1 and None not in values}
 
 
-def find_uses(body: Iterable[Instruction | Label]) -> dict[str, set[str]]:
+def find_uses(body: Iterable[Instruction]) -> dict[str, set[str]]:
     """By register: the operations that read it; "" where it is the base of an address."""
     found: dict[str, set[str]] = {}
     for item in body:
-        if not isinstance(item, Instruction):
-            continue
         for register in reads(item):
             found.setdefault(register.name, set()).add(operation_of(item).name)
         for operand in item.operands:
@@ -118,10 +104,12 @@ def map_lanes_to_words(
         for _, part in users:
             bytes_ |= part
         alike = all(part == bytes_ for _, part in users)
-        result[word] = (users[0][0] if len(users) == 1 else SEVERAL if alike else MIXED, bytes_)
+        result[word] = (users[0][0] if len(users) == 1 else WHO.SEVERAL if alike else WHO.MIXED, bytes_)
     if action == Action.ATOMIC or len(result) > _MOST_WORDS:
         return None
-    if action == Action.STORE and any(who >= SEVERAL or bytes_ != BYTES for who, bytes_ in result.values()):
+    if action == Action.STORE and any(
+        who >= WHO.SEVERAL or bytes_ != ACCESS.BYTES for who, bytes_ in result.values()
+    ):
         return None
     return result
 

@@ -13,366 +13,304 @@ covered. Races may be missed by that, none are made up.
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, FOREVER, LANE_BITS, TAIL, WHOLE
-from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
+from tilewise.emulator.check_layout import (
+    BARRIERS_OF_BLOCK,
+    CELLS,
+    CHECK,
+    CLOCKS,
+    FOREVER,
+    GROUP_KINDS,
+    SYNC,
+    SYNC_VAR_KEY,
+    WHO,
+    FindingKind,
+)
+from tilewise.emulator.checking.check_routine import ALL, CheckRoutine, check_routine
+from tilewise.emulator.layout import BLOCK, LAUNCH
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.support.checked import accessor, serial_of
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, routine
+from tilewise.emulator.support.checked import accessor, record_finding
 
 __all__ = [
-    "ALL",
-    "WARP_PARAMETERS",
+    "COVERED_LANE",
     "acquire",
-    "call_for_warp",
-    "check_state",
-    "clock_base",
-    "clock_bytes",
-    "clock_width",
-    "clocks_of",
-    "covered_lane",
-    "has_private_clock",
-    "index_of",
     "join",
-    "lone_lane",
-    "mark_synced",
     "merge_private_clock",
-    "now_of",
-    "own_clock",
-    "own_entry",
-    "raise_to",
+    "ordered_before",
     "release",
-    "routines",
-    "scope_clock",
-    "slot_of_warp",
-    "tick",
-    "warps_of_cluster",
+    "sync_by_one",
+    "update_least",
     "widen",
 ]
 
-WARP_PARAMETERS = {"ctx": "ptr", "block": "ptr", "warp": "ptr"}
-ALL = -1  # in place of a lane that synchronises: several lanes do
-_LANE_MASK = (1 << LANE_BITS) - 1
-_BY, _TILL = 0, 4  # in a clock's tail: one lane, and up to when; 0 if there is none
+_HASH_FACTOR = 0x9E3779B97F4A7C15
+_TRUE = Value("i32", "1")
+COVERED_LANE, _TILL = 0, 4  # in a clock's tail: one lane, and up to when; 0 if there is none
 _FENCED_LANES = 8  # in the tail of a fence's clock: up to when it covers any one lane of this warp; 0 if none
 
 
-def routines() -> list[Routine]:
-    return [
-        _least_entry(),
-        _join(),
-        _cover(),
-        _widen(),
-        _settle(),
-        _release(),
-        _acquire(),
-        _ordered_before(),
-        _sync_warp(),
-    ]
-
-
-def check_state(r: Routine) -> Value:
-    return r.field(r["ctx"], LAUNCH.WATCH, "ptr")
-
-
-def now_of(r: Routine) -> Value:
-    return r.field(check_state(r), CHECK.NOW, "i32")
-
-
-def tick(r: Routine) -> None:
-    r.change(check_state(r), CHECK.NOW, "add", 1)
-
-
-def index_of(r: Routine) -> Value:
-    """The index of a warp within its cluster, as 64 bits."""
-    warps = r.field(r["ctx"], LAUNCH.WARPS, "i64")
-    rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
-    return r.op("add", r.op("mul", rank, warps), r.wide(r.field(r["warp"], WARP.INDEX, "i32")))
-
-
-def call_for_warp(r: Routine, name: str, *given: Value | int, result: str = "void") -> Value:
-    """Emit a call of a routine that takes ``WARP_PARAMETERS`` first."""
-    return r.call(name, result, r["ctx"], r["block"], r["warp"], *given)
-
-
-def warps_of_cluster(r: Routine) -> Value:
-    return r.op("mul", r.field(r["ctx"], LAUNCH.WARPS, "i64"), r.field(r["ctx"], LAUNCH.CLUSTER, "i64"))
-
-
-def clock_width(r: Routine) -> Value:
-    return r.field(check_state(r), CHECK.WIDTH, "i64")
-
-
-def clocks_of(r: Routine) -> Value:
-    return r.field(r["block"], BLOCK.CLOCKS, "ptr")
-
-
-def clock_bytes(r: Routine) -> Value:
-    """The size of a clock in bytes."""
-    return r.op("add", r.op("mul", clock_width(r), 4), TAIL)
-
-
-def own_clock(r: Routine) -> Value:
-    return r.at(r.field(clocks_of(r), CLOCKS.WARPS, "ptr"), r.op("mul", index_of(r), clock_bytes(r)))
-
-
-def clock_base(r: Routine) -> Value:
-    """The serial number of the warp that has the first entry of clocks, as 64 bits."""
-    warps = warps_of_cluster(r)
-    mine = r.wide(serial_of(r))
-    base = r.op("sub", mine, r.op("urem", mine, warps))
-    grid_wide = r.differs(r.field(check_state(r), CHECK.GRID_WIDE, "i64"), 0)
-    return r.select(grid_wide, 0, base)
-
-
-def own_entry(r: Routine) -> Value:
-    """The index of a warp's own entry in a clock."""
-    return r.op("sub", r.wide(serial_of(r)), clock_base(r))
-
-
-def scope_clock(r: Routine, field: int, wide: int) -> Value:
-    """A warp's clock of fences (RELEASED or PENDING) for the block's scope, or for wider ones."""
-    row = r.op("add", r.op("mul", index_of(r), 2), wide)
-    return r.at(r.field(clocks_of(r), field, "ptr"), r.op("mul", row, clock_bytes(r)))
-
-
-def lone_lane(r: Routine, mask: Value) -> Value:
-    """The lane that synchronises alone, while others of its warp are there; else ``ALL``."""
-    first = r.find_lowest(mask)
-    alone = r.equals(r.op("and", mask, r.op("sub", mask, 1)), 0)
-    live = r.field(r["warp"], WARP.LIVE, "i32")
-    others = r.differs(r.op("and", live, r.op("sub", live, 1)), 0)
-    return r.select(r.both(alone, others), first, ALL)
-
-
-def slot_of_warp(r: Routine, place: int) -> Value:
-    """Return the pointer to a warp's number of 32 bits in one of the tables of ``CLOCKS``."""
-    return r.item(r.field(clocks_of(r), place, "ptr"), index_of(r), 4)
-
-
-def _tail(r: Routine, clock: Value) -> Value:
-    return r.at(clock, r.op("mul", clock_width(r), 4))
-
-
-def _private_lane(r: Routine) -> Value:
-    """Pointer to the lane, and 1 more, that owns this warp's private clock; 0 if it is not in use."""
-    return slot_of_warp(r, CLOCKS.PRIVATE_LANE)
-
-
-def _private_clock(r: Routine) -> Value:
-    return r.at(r.field(clocks_of(r), CLOCKS.PRIVATE, "ptr"), r.op("mul", index_of(r), clock_bytes(r)))
-
-
-def covered_lane(r: Routine, clock: Value) -> Value:
-    """The lane that a clock covers further than the lane's warp; meaningless if the tail is not in use."""
-    return r.field(_tail(r, clock), _BY, "i32")
-
-
-def has_private_clock(r: Routine) -> Value:
-    """Whether a lane of this warp has acquired what the others have not."""
-    return r.differs(r.field(_private_lane(r), 0, "i32"), 0)
-
-
-# -- what other routines call --------------------------------------------------------------------------
-def join(r: Routine, target: Value, source: Value, lane: Value | int = ALL) -> None:
-    """Join ``source`` into ``target``, on behalf of a lane."""
-    call_for_warp(r, "tw_check_join", target, source, lane)
-
-
-def widen(r: Routine, clock: Value) -> None:
-    """Extend what a clock's tail covers to the lane's whole warp."""
-    call_for_warp(r, "tw_check_widen", clock)
-
-
-def merge_private_clock(r: Routine) -> None:
-    """Join what one lane alone has acquired into its warp's clock."""
-    call_for_warp(r, "tw_check_settle")
-
-
-def release(
-    r: Routine, clock: Value, goes_on: Value | int = 1, lane: Value | int = ALL, after: int = -1
-) -> None:
-    """See ``tw_check_release``."""
-    call_for_warp(r, "tw_check_release", clock, goes_on, lane, after)
-
-
-def acquire(r: Routine, clock: Value, lane: Value | int = ALL) -> None:
-    """Join a clock into that of this warp, or into the private clock of one lane of it."""
-    call_for_warp(r, "tw_check_acquire", clock, lane)
-
-
-def mark_synced(r: Routine, time: Value) -> None:
-    """Record that the lanes of this warp have synchronised with one another at a time."""
-    for place in (slot_of_warp(r, CLOCKS.SYNCED), r.item(own_clock(r), own_entry(r), 4)):
-        raise_to(r, place, time)
-
-
-def raise_to(r: Routine, place: Value, time: Value) -> None:
-    """Raise the time at a place to one that is later."""
-    r.put(place, 0, r.intrinsic("llvm.umax", r.field(place, 0, "i32"), time))
-
-
-# -- the routines ------------------------------------------------------------------------------------
-def _least_entry() -> Routine:
+@check_routine("tw_check_least")
+def update_least(r: CheckRoutine) -> None:
     """Recompute LEAST of a warp whose clock has changed: the least of the entries of its block."""
-    r = Routine("tw_check_least", "void", **WARP_PARAMETERS)
-    clock = own_clock(r)
-    start = r.op("sub", r.wide(r.field(r["block"], BLOCK.SERIAL, "i32")), clock_base(r))
+    clock = r.own_clock()
+    start = r.op("sub", r.wide(r.field(r["block"], BLOCK.SERIAL, "i32")), r.clock_base())
     least = r.variable("i32", -1)
     with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as i:
         least.put(r.intrinsic("llvm.umin", least.get(), r.element(clock, r.op("add", start, i), "i32")))
-    r.put(slot_of_warp(r, CLOCKS.LEAST), 0, least.get())
-    return r
+    r.put(r.slot_of_warp(CLOCKS.LEAST), 0, least.get())
 
 
-def _entry_of(r: Routine, who: Value) -> tuple[Value, Value]:
+def _entry_of(r: CheckRoutine, who: Value) -> tuple[Value, Value]:
     """The index of an accessor's warp in a clock, and whether the clock has it."""
-    entry = r.op("sub", r.wide(r.op("lshr", who, LANE_BITS)), clock_base(r))
-    return entry, r.is_below(entry, clock_width(r))
+    entry = r.op("sub", r.wide(r.op("lshr", who, WHO.LANE_BITS)), r.clock_base())
+    return entry, r.is_below(entry, r.clock_width())
 
 
-def _join() -> Routine:
-    r = Routine("tw_check_join", "void", **WARP_PARAMETERS, target="ptr", source="ptr", lane="i32")
-    with r.count(clock_width(r)) as i:
-        raise_to(r, r.item(r["target"], i, 4), r.element(r["source"], i, "i32"))
-    tail = _tail(r, r["source"])
+@check_routine("tw_check_join")
+def join(r: CheckRoutine, target: Ptr, source: Ptr, lane: I32 = ALL) -> None:
+    """Join ``source`` into ``target``, on behalf of a lane."""
+    with r.count(r.clock_width()) as i:
+        r.raise_to(r.item(target, i, 4), r.element(source, i, "i32"))
+    tail = r.tail_of(source)
     time, every = r.field(tail, _TILL, "i32"), r.field(tail, _FENCED_LANES, "i32")
     with r.when(r.differs(time, 0)):
-        _call_cover(r, r["target"], r.field(tail, _BY, "i32"), time)
+        _cover(r, target, r.field(tail, COVERED_LANE, "i32"), time)
     with r.when(r.differs(every, 0)):
-        with r.when(r.compare("icmp slt", r["lane"], 0)):
-            raise_to(r, r.item(r["target"], own_entry(r), 4), every)
+        with r.when(r.compare("icmp slt", lane, 0)):
+            r.raise_to(r.item(target, r.own_entry(), 4), every)
         with r.otherwise():
-            _call_cover(r, r["target"], accessor(r, r["lane"]), every)
-    return r
+            _cover(r, target, accessor(r, lane), every)
 
 
-def _call_cover(r: Routine, clock: Value, who: Value, time: Value) -> None:
-    call_for_warp(r, "tw_check_cover", clock, who, time)
-
-
-def _cover() -> Routine:
+@check_routine("tw_check_cover")
+def _cover(r: CheckRoutine, clock: Ptr, who: I32, time: I32) -> None:
     """Have a clock cover one lane up to a time. Another lane in its tail is extended to its whole warp."""
-    r = Routine("tw_check_cover", "void", **WARP_PARAMETERS, clock="ptr", who="i32", time="i32")
-    entry, inside = _entry_of(r, r["who"])
+    entry, inside = _entry_of(r, who)
     r.give_if(r.negation(inside))
-    known = r.element(r["clock"], entry, "i32")
-    r.give_if(r.is_at_least(known, r["time"]))
-    tail = _tail(r, r["clock"])
-    by, time = r.field(tail, _BY, "i32"), r.variable("i32", r["time"])
-    with r.when(r.equals(by, r["who"])):
-        time.put(r.intrinsic("llvm.umax", r["time"], r.field(tail, _TILL, "i32")))
+    known = r.element(clock, entry, "i32")
+    r.give_if(r.is_at_least(known, time))
+    tail = r.tail_of(clock)
+    by, till = r.field(tail, COVERED_LANE, "i32"), r.variable("i32", time)
+    with r.when(r.equals(by, who)):
+        till.put(r.intrinsic("llvm.umax", time, r.field(tail, _TILL, "i32")))
     with r.otherwise():
-        _fold_tail(r, r["clock"])
-    r.put(tail, _BY, r["who"])
-    r.put(tail, _TILL, time.get())
-    return r
+        _fold_tail(r, clock)
+    r.put(tail, COVERED_LANE, who)
+    r.put(tail, _TILL, till.get())
 
 
-def _widen() -> Routine:
-    r = Routine("tw_check_widen", "void", **WARP_PARAMETERS, clock="ptr")
-    _fold_tail(r, r["clock"])
-    tail = _tail(r, r["clock"])
-    raise_to(r, r.item(r["clock"], own_entry(r), 4), r.field(tail, _FENCED_LANES, "i32"))
+@check_routine("tw_check_widen")
+def widen(r: CheckRoutine, clock: Ptr) -> None:
+    """Extend what a clock's tail covers to the lane's whole warp."""
+    _fold_tail(r, clock)
+    tail = r.tail_of(clock)
+    r.raise_to(r.item(clock, r.own_entry(), 4), r.field(tail, _FENCED_LANES, "i32"))
     r.put(tail, _FENCED_LANES, 0)
-    return r
 
 
-def _fold_tail(r: Routine, clock: Value) -> None:
-    tail = _tail(r, clock)
+def _fold_tail(r: CheckRoutine, clock: Value) -> None:
+    tail = r.tail_of(clock)
     time = r.field(tail, _TILL, "i32")
     with r.when(r.differs(time, 0)):
-        entry, inside = _entry_of(r, r.field(tail, _BY, "i32"))
+        entry, inside = _entry_of(r, r.field(tail, COVERED_LANE, "i32"))
         with r.when(inside):
-            raise_to(r, r.item(clock, entry, 4), time)
+            r.raise_to(r.item(clock, entry, 4), time)
         r.put(tail, _TILL, 0)
 
 
-def _settle() -> Routine:
-    r = Routine("tw_check_settle", "void", **WARP_PARAMETERS)
-    keeper = _private_lane(r)
+@check_routine("tw_check_settle")
+def merge_private_clock(r: CheckRoutine) -> None:
+    """Join what one lane alone has acquired into its warp's clock."""
+    keeper = r.private_lane()
     with r.when(r.differs(r.field(keeper, 0, "i32"), 0)):
-        join(r, own_clock(r), _private_clock(r))
-        r.fill(_private_clock(r), 0, clock_bytes(r))
+        join(r, r.own_clock(), r.own_clock(CLOCKS.PRIVATE))
+        r.fill(r.own_clock(CLOCKS.PRIVATE), 0, r.clock_bytes())
         r.put(keeper, 0, 0)
-        call_for_warp(r, "tw_check_least")
-    return r
+        update_least(r)
 
 
-def _release() -> Routine:
+@check_routine("tw_check_release")
+def release(r: CheckRoutine, clock: Ptr, goes_on: I32 = _TRUE, lane: I32 = ALL, after: I32 = ALL) -> None:
     """Join into a clock what this warp did so far and has acquired; of one lane alone what it did itself, and what
     its warp did before its last warp-wide synchronisation.
 
     If the warp does nothing more before another one acquires it (``goes_on`` is 0), time need not go on, and the warp's
     entry is FOREVER. With ``after``, the release counts from the next warp-wide synchronisation on.
     """
-    r = Routine(
-        "tw_check_release", "void", **WARP_PARAMETERS, clock="ptr", goes_on="i32", lane="i32", after="i32"
-    )
-    several, now = r.compare("icmp slt", r["lane"], 0), now_of(r)
+    several, now = r.compare("icmp slt", lane, 0), r.now()
     with r.when(several):
         merge_private_clock(r)
-    join(r, r["clock"], own_clock(r))
-    mine = r.op("add", r["lane"], 1)
-    with r.when(r.both(r.differs(mine, 0), r.equals(r.field(_private_lane(r), 0, "i32"), mine))):
-        join(r, r["clock"], _private_clock(r))
-    with r.when(r.both(several, r.compare("icmp slt", r["after"], 0))):
-        time = r.select(r.differs(r["goes_on"], 0), now, FOREVER)
-        r.put(r.item(r["clock"], own_entry(r), 4), 0, time)
+    join(r, clock, r.own_clock())
+    mine = r.op("add", lane, 1)
+    with r.when(r.both(r.differs(mine, 0), r.equals(r.field(r.private_lane(), 0, "i32"), mine))):
+        join(r, clock, r.own_clock(CLOCKS.PRIVATE))
+    with r.when(r.both(several, r.compare("icmp slt", after, 0))):
+        time = r.select(r.differs(goes_on, 0), now, FOREVER)
+        r.put(r.item(clock, r.own_entry(), 4), 0, time)
     with r.otherwise():
         with r.when(several):
-            r.put(_tail(r, r["clock"]), _FENCED_LANES, now)
+            r.put(r.tail_of(clock), _FENCED_LANES, now)
         with r.otherwise():
-            _call_cover(r, r["clock"], accessor(r, r["lane"]), now)
-    r.put(check_state(r), CHECK.NOW, r.op("add", now, r["goes_on"]))
-    return r
+            _cover(r, clock, accessor(r, lane), now)
+    r.put(r.state(), CHECK.NOW, r.op("add", now, goes_on))
 
 
-def _acquire() -> Routine:
-    r = Routine("tw_check_acquire", "void", **WARP_PARAMETERS, clock="ptr", lane="i32")
-    with r.unless(r.compare("icmp slt", r["lane"], 0)):
-        keeper, mine = _private_lane(r), r.op("add", r["lane"], 1)
+@check_routine("tw_check_acquire")
+def acquire(r: CheckRoutine, clock: Ptr, lane: I32 = ALL) -> None:
+    """Join a clock into that of this warp, or into the private clock of one lane of it."""
+    with r.unless(r.compare("icmp slt", lane, 0)):
+        keeper, mine = r.private_lane(), r.op("add", lane, 1)
         with r.when(r.differs(r.field(keeper, 0, "i32"), mine)):
             merge_private_clock(r)
         r.put(keeper, 0, mine)
-        join(r, _private_clock(r), r["clock"], r["lane"])
+        join(r, r.own_clock(CLOCKS.PRIVATE), clock, lane)
         r.give()
     # NOTE: lanes of one warp may synchronise by what lies at an address, too: its own entry is joined as well.
-    join(r, own_clock(r), r["clock"])
-    mark_synced(r, r.element(own_clock(r), own_entry(r), "i32"))
-    call_for_warp(r, "tw_check_least")
-    return r
+    join(r, r.own_clock(), clock)
+    r.mark_synced(r.element(r.own_clock(), r.own_entry(), "i32"))
+    update_least(r)
 
 
-def _ordered_before() -> Routine:
+@check_routine("tw_check_known", "i1")
+def ordered_before(r: CheckRoutine, other: I32, time: I32, me: I32) -> None:
     """Whether the access of ``other`` at a time happened before one of ``me``, a lane of this warp."""
-    r = Routine("tw_check_known", "i1", **WARP_PARAMETERS, other="i32", time="i32", me="i32")
-    entry, inside = _entry_of(r, r["other"])
-    with r.unless(inside):
-        r.give(r.differs(r.field(check_state(r), CHECK.INCOMPLETE, "i64"), 0))
-    mine = r.op("add", r.op("and", r["me"], _LANE_MASK), 1)
-    own = r.equals(r.field(_private_lane(r), 0, "i32"), mine)
+    entry, inside = _entry_of(r, other)
+    r.give_if(r.negation(inside), r.differs(r.check_field(CHECK.INCOMPLETE), 0))
+    mine = r.op("add", r.op("and", me, WHO.LANE_MASK), 1)
+    own = r.equals(r.field(r.private_lane(), 0, "i32"), mine)
     found = r.variable("i1", 0)
-    for clock, counts in ((own_clock(r), Value("i1", "true")), (_private_clock(r), own)):
+    for clock, counts in ((r.own_clock(), Value("i1", "true")), (r.own_clock(CLOCKS.PRIVATE), own)):
         with r.when(counts):
-            row = r.is_at_least(r.element(clock, entry, "i32"), r["time"])
-            tail = _tail(r, clock)
-            apart = r.op("xor", r.field(tail, _BY, "i32"), r["other"])
-            whole = r.equals(r.op("and", r["other"], _LANE_MASK), WHOLE)
-            warp = r.both(r.equals(r.op("lshr", apart, LANE_BITS), 0), whole)
+            row = r.is_at_least(r.element(clock, entry, "i32"), time)
+            tail = r.tail_of(clock)
+            apart = r.op("xor", r.field(tail, COVERED_LANE, "i32"), other)
+            whole = r.equals(r.op("and", other, WHO.LANE_MASK), WHO.WHOLE)
+            warp = r.both(r.equals(r.op("lshr", apart, WHO.LANE_BITS), 0), whole)
             those = r.op("or", r.equals(apart, 0), warp)
-            till = r.is_at_least(r.field(tail, _TILL, "i32"), r["time"])
+            till = r.is_at_least(r.field(tail, _TILL, "i32"), time)
             found.put(r.op("or", found.get(), r.op("or", row, r.both(those, till))))
     r.give(found.get())
-    return r
 
 
-def _sync_warp() -> Routine:
+@check_routine("tw_check_met")
+def _sync_warp(r: CheckRoutine) -> None:
     """Synchronise the lanes of a warp: what each did so far happened before what the others do from now on."""
-    r = Routine("tw_check_met", "void", **WARP_PARAMETERS)
     merge_private_clock(r)
     for wide in (0, 1):
-        widen(r, scope_clock(r, CLOCKS.RELEASED, wide))
-    mark_synced(r, now_of(r))
-    tick(r)
-    call_for_warp(r, "tw_check_least")
-    return r
+        widen(r, r.scope_clock(CLOCKS.RELEASED, wide))
+    r.mark_synced(r.now())
+    r.tick()
+    update_least(r)
+
+
+# -- clocks by the address that warps synchronise by --------------------------------------------------
+@routine("tw_check_spot", "ptr", "ctx", "block")
+def _find_sync_var(r: CheckRoutine, shared: I32, key: I64) -> None:
+    """Key → clock of a sync variable, in the hash table of its cluster or of the launch; a new one is entered."""
+    clocks, state, inside = r.clocks(), r.state(), r.differs(shared, 0)
+    here, everywhere = r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.field(state, CHECK.SYNC_VARS, "ptr")
+    start = r.select(inside, here, everywhere)
+    few, many = r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"), r.field(state, CHECK.SYNC_VAR_COUNT, "i64")
+    count = r.select(inside, few, many)
+    row = r.clock_bytes()
+    size, wanted = r.op("add", row, SYNC_VAR_KEY), r.op("add", key, 1)
+    slot = r.variable("i64", r.op("lshr", r.op("mul", wanted, _HASH_FACTOR), 40))
+    last = r.op("sub", count, 1)
+    with r.count(count):
+        at = r.op("and", slot.get(), last)
+        slot.put(r.op("add", at, 1))
+        spot = r.at(start, r.op("mul", at, size))
+        there = r.field(spot, 0, "i64")
+        with r.when(r.equals(there, 0)):
+            r.put(spot, 0, wanted)
+            r.fill(r.at(spot, SYNC_VAR_KEY), 0, row)
+            r.give(r.at(spot, SYNC_VAR_KEY))
+        r.give_if(r.equals(there, wanted), r.at(spot, SYNC_VAR_KEY))
+    # NOTE: all are taken. Two addresses that share one seem to synchronise: races may be missed, none made up.
+    r.give(r.at(r.at(start, r.op("mul", r.op("and", slot.get(), last), size)), SYNC_VAR_KEY))
+
+
+@check_routine("tw_check_one")
+def sync_by_one(r: CheckRoutine, shared: I32, key: I64, how: I32, wide: I32, lane: I32) -> None:
+    """A warp, or one lane of it, synchronises by one sync variable, of its cluster (``shared``) or of the launch."""
+    spot = _find_sync_var(r, shared, key)
+    far = r.differs(r.op("and", wide, r.op("xor", shared, 1)), 0)
+    with r.when(r.has_flag(how, SYNC.RELAXED)):
+        both = [
+            [r.scope_clock(field, wider) for wider in (1, 0)] for field in (CLOCKS.RELEASED, CLOCKS.PENDING)
+        ]
+        released, pending = (r.select(far, *clocks) for clocks in both)
+        with r.when(r.has_flag(how, SYNC.RELEASE)):
+            join(r, spot, released, lane)
+        with r.when(r.has_flag(how, SYNC.ACQUIRE)):
+            join(r, pending, spot)
+        r.give()
+    with r.when(r.has_flag(how, SYNC.ACQUIRE)):
+        acquire(r, spot, lane)
+    with r.when(r.has_flag(how, SYNC.RELEASE)):
+        release(r, spot, 1, lane)
+
+
+# -- the beginning of a block ----------------------------------------------------------------------
+@routine("tw_check_begin", "void", "ctx", "block")
+def _begin_block(r: CheckRoutine) -> None:
+    """Mark a block's shared memory as uninitialised; with the first block of a cluster, reset the cluster's clocks."""
+    cells = r.field(r["block"], BLOCK.CELLS, "ptr")
+    r.give_if(r.is_null(cells))
+    shared = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
+    stride = r.check_field(CHECK.STRIDE)
+    r.fill(r.at(cells, r.op("mul", stride, CELLS.STATE)), 0x0F, r.op("and", r.op("add", shared, 3), -4))
+    rank = r.field(r["block"], BLOCK.RANK, "i32")
+    number = r.wide(r.field(r["block"], BLOCK.CLUSTER_Z, "i32"))
+    for offset, size in ((BLOCK.CLUSTER_Y, LAUNCH.CLUSTERS_Y), (BLOCK.CLUSTER_X, LAUNCH.CLUSTERS_X)):
+        here = r.wide(r.field(r["block"], offset, "i32"))
+        number = r.op("add", r.op("mul", number, r.field(r["ctx"], size, "i64")), here)
+    number = r.op("add", r.op("mul", number, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), r.wide(rank))
+    first = r.op("mul", number, r.field(r["ctx"], LAUNCH.WARPS, "i64"))
+    r.put(r["block"], BLOCK.SERIAL, r.narrow(first))
+    r.put(r["block"], BLOCK.USED, 0)
+    with r.when(r.equals(rank, 0)):
+        _begin_cluster(r, first)
+
+
+def _begin_cluster(r: CheckRoutine, first: Value) -> None:
+    clocks, warps, row, born = r.clocks(), r.warps_of_cluster(), r.clock_bytes(), r.now()
+    r.tick()
+    r.put(clocks, CLOCKS.BEGAN, r.wide(born))
+    r.put(clocks, CLOCKS.COUNT, r.const("i64", 0))
+    rows: dict[int, Value | int] = {CLOCKS.WARPS: row, CLOCKS.PRIVATE: row}
+    rows |= dict.fromkeys((CLOCKS.RELEASED, CLOCKS.PENDING), r.op("mul", row, 2))
+    rows |= {CLOCKS.REGISTERS: r.check_field(CHECK.REGISTERS), CLOCKS.SHUFFLED: r.check_field(CHECK.SHUFFLED)}
+    numbers = (CLOCKS.PRIVATE_LANE, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRODUCTS_DONE)
+    rows |= dict.fromkeys(numbers, 4)
+    rows |= {CLOCKS.ARRIVED_PHASE: (BARRIERS_OF_BLOCK + 1) * 4, CLOCKS.GROUPS: GROUP_KINDS * 128}
+    for offset, bytes_ in rows.items():
+        r.fill(r.field(clocks, offset, "ptr"), 0, r.op("mul", warps, bytes_))
+    size = r.op("add", row, SYNC_VAR_KEY)
+    with r.count(r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64")) as i:
+        r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.op("mul", i, size)), 0, r.const("i64", 0))
+    start = r.select(r.differs(r.check_field(CHECK.GRID_WIDE), 0), first, 0)
+    with r.count(warps) as i:
+        clock = r.at(r.field(clocks, CLOCKS.WARPS, "ptr"), r.op("mul", i, row))
+        with r.count(warps) as j:
+            r.put(r.item(clock, r.op("add", start, j), 4), 0, born)
+        for offset in (CLOCKS.SYNCED, CLOCKS.LEAST):
+            r.put(r.item(r.field(clocks, offset, "ptr"), i, 4), 0, born)
+
+
+@check_routine("tw_check_named")
+def _report_unnamed_lanes(r: CheckRoutine, mask: I32, line: I32) -> None:
+    """Report lanes (none, mostly) that run a warp-wide instruction whose mask does not name them."""
+    r.give_if(r.equals(mask, 0))
+    first = r.find_lowest(mask, True)
+    record_finding(r, FindingKind.BAD_MASK, accessor(r, first))
+
+
+@check_routine("tw_check_took")
+def _note_allocations(r: CheckRoutine, addresses: Ptr, mask: I32, line: I32) -> None:
+    """Record who allocated blocks of the heap, and in which line, behind the sizes that lie at the addresses."""
+    with r.each_lane(mask) as lane:
+        address = r.element(addresses, lane, "i64")
+        place = r.as_pointer(address)
+        r.put(place, 4, line)
+        r.put(place, 8, accessor(r, lane))

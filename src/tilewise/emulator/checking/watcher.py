@@ -1,35 +1,17 @@
 """The checked build: the code that a kernel's memory accesses and synchronisation get.
 
 Every access is compared with the shadow of its memory, for races, reads of uninitialised memory and copies in flight.
-The routines that this code calls are in ``race_check.py``, ``race_check_fast.py``, ``sync_vars.py``,
-``async_copies.py`` and ``vector_clocks.py``.
+The routines that this code calls are in ``race_check.py``, ``synchronisation.py``, ``copies.py`` and
+``vector_clocks.py``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tilewise.emulator.check_layout import (
-    ACQUIRE,
-    ACTIONS,
-    BARRIERS_OF_BLOCK,
-    BITWISE,
-    BLOCK_SCOPE,
-    BLOCK_SCOPED,
-    CONSTANT,
-    DOUBTFUL,
-    PASSED_ON,
-    PHASE_OVER,
-    RELAXED,
-    RELEASE,
-    SEVERAL,
-    STRONG,
-    WHOLE,
-    WHOLE_WARP,
-    Action,
-)
-from tilewise.emulator.checking.flight_records import BULKS, COPIED, PRODUCTS
-from tilewise.emulator.checking.race_check_fast import ROW
+from tilewise.emulator.check_layout import ACCESS, ACTIONS, BARRIERS_OF_BLOCK, SYNC, WHO, Action
+from tilewise.emulator.checking.copies import BULKS, COPIED, PRODUCTS
+from tilewise.emulator.checking.race_check import ROW
 from tilewise.emulator.checking.shuffled import ShuffledValues
 from tilewise.emulator.checking.static_facts import (
     STRONG_MODIFIERS,
@@ -100,9 +82,9 @@ class _Checker(Watcher):
         self.numbers = {name: i + 1 for i, name in enumerate(dict.fromkeys(listed))}  # in a table's entries
         self.shuffled = ShuffledValues(e, self._call)
         self.notes.append({"registers": len(self.numbers), "shuffled": len(self.shuffled.rows)})
-        self.allocations = find_allocations(e.program.function.body)
-        self.uses = find_uses(e.program.function.body)
-        self.constants = find_constants(e.program.function.body)
+        written = [item for item in e.program.function.body if isinstance(item, Instruction)]
+        self.allocations, self.uses = find_allocations(written), find_uses(written)
+        self.constants = find_constants(written)
         # The blocks at which lanes go on that waited while their warp was diverged; whether at a cluster's barrier.
         self.resume_points = {
             block.terminator.targets[0]: is_cluster_scoped(block.terminator.instruction)
@@ -125,7 +107,7 @@ class _Checker(Watcher):
         spot = self._mbarrier(instruction)
         for item in found:
             if item.action in ("store", "atomic") and (self._strong(instruction) or is_doubtful(instruction)):
-                self._synchronise(item.addresses, self._space(item), self._sync_flags(instruction, RELEASE))
+                self._synchronise_access(item, instruction, SYNC.RELEASE)
             if item.action == "store":
                 self._access(item, instruction)
         if barrier is not None:
@@ -140,7 +122,7 @@ class _Checker(Watcher):
         operation = operation_of(instruction)
         for item in found:
             if item.action in ("load", "atomic") and self._strong(instruction):
-                self._synchronise(item.addresses, self._space(item), self._sync_flags(instruction, ACQUIRE))
+                self._synchronise_access(item, instruction, SYNC.ACQUIRE)
             if item.action == "fill":
                 self._copy_to_shared(item, instruction)
             elif item.action == "store" and not instruction.line:
@@ -150,8 +132,8 @@ class _Checker(Watcher):
         if spot is not None and _act_of(instruction) == "ask":
             complete = completion(instruction.operands[0])
             over = self.e.bits(self.e.splat(read(self.e, complete, "pred", True)))
-            lanes = self.e.op("and", over, self.e.mask())
-            self._synchronise(spot, self._space_of_mbarrier(instruction), ACQUIRE | PHASE_OVER, lanes)
+            space, lanes = self._space_of_mbarrier(instruction), self.e.op("and", over, self.e.mask())
+            self._synchronise(spot, space, SYNC.ACQUIRE | SYNC.PHASE_OVER, lanes)
         elif operation.is_fence:
             self._fence(instruction)
         elif operation.group is not None:
@@ -217,20 +199,20 @@ class _Checker(Watcher):
     def _access(self, item: Touch, instruction: Instruction) -> None:
         e = self.e
         strong = self._strong(instruction) and not self._is_plain_poll(instruction) and item.action != "copy"
-        flags = STRONG if strong else DOUBTFUL if is_doubtful(instruction) else 0
+        flags = ACCESS.STRONG if strong else ACCESS.DOUBTFUL if is_doubtful(instruction) else 0
         if strong and "cta" in instruction.parts:
-            flags |= BLOCK_SCOPED
+            flags |= ACCESS.BLOCK_SCOPED
         operation = operation_of(instruction)
         if item.rows and item.action == "load":
-            flags |= WHOLE_WARP
+            flags |= ACCESS.WHOLE_WARP
         if operation.is_atomic and not operation.has_result and {"and", "or"} & set(instruction.parts):
-            flags |= BITWISE
+            flags |= ACCESS.BITWISE
         if operation.loads and self._is_passed_on(instruction):
-            flags |= PASSED_ON
+            flags |= ACCESS.PASSED_ON
         if operation.stores and self._is_constant(instruction.operands[1]):
-            flags |= CONSTANT
-        action = Action.ATOMIC if item.action == "atomic" else ACTIONS[item.action]
-        done = self._fast_path(item, instruction, action) if not flags & ~(PASSED_ON | CONSTANT) else ""
+            flags |= ACCESS.CONSTANT
+        action, needs_care = ACTIONS[item.action], flags & ~(ACCESS.PASSED_ON | ACCESS.CONSTANT)
+        done = "" if needs_care else self._fast_path(item, instruction, action)
         addresses, values = e.list_addresses(item.addresses), e.buffers()[1]
         written = action == Action.STORE and self._buffer_values(item, instruction, values)
         lanes = self._lanes(item, instruction)
@@ -339,7 +321,7 @@ class _Checker(Watcher):
         e = self.e
         own = Space.SHARED if space == Space.OWN else space
         action = Action.LOAD if loads else Action.STORE
-        lane = WHOLE if loads else SEVERAL
+        lane = WHO.WHOLE if loads else WHO.SEVERAL
         for number in range(lines):
             at = e.op("add", base, e.op("mul", step, number)) if number else base
             self._call(
@@ -347,19 +329,17 @@ class _Checker(Watcher):
             )
 
     # -- what orders accesses -------------------------------------------------------------------
-    def _sync_flags(self, instruction: Instruction, way: int) -> int:
-        """The flags of ``tw_check_sync`` for an access: ``way`` is ACQUIRE or RELEASE; its modifiers give the rest."""
+    def _synchronise_access(self, item: Touch, instruction: Instruction, way: int) -> None:
+        """Synchronise by what an access touches: ``way`` is ACQUIRE or RELEASE; its modifiers give the rest."""
         words = set(instruction.parts)
-        acquires = bool(words & {"acquire", "acq_rel"})
-        releases = bool(words & {"release", "acq_rel"})
-        how = way | (0 if (acquires if way == ACQUIRE else releases) else RELAXED)
-        return how | (BLOCK_SCOPE if "cta" in words else 0)
+        ordered = words & {"acquire" if way == SYNC.ACQUIRE else "release", "acq_rel"}
+        how = way | (0 if ordered else SYNC.RELAXED) | (SYNC.BLOCK_SCOPE if "cta" in words else 0)
+        self._synchronise(item.addresses, self._space(item), how)
 
     def _synchronise(self, addresses: Value, space: int, how: int, mask: Value | None = None) -> None:
-        if how & RELAXED and not self.fences:
-            return
-        place = self.e.list_addresses(addresses)
-        self._call("tw_check_sync", place, mask or self.e.mask(), space, how)
+        """Emit a call of ``tw_check_sync``."""
+        if not how & SYNC.RELAXED or self.fences:
+            self._call("tw_check_sync", self.e.list_addresses(addresses), mask or self.e.mask(), space, how)
 
     def _fence(self, instruction: Instruction) -> None:
         parts = instruction.parts
@@ -445,13 +425,13 @@ class _Checker(Watcher):
         e, act = self.e, _act_of(instruction)
         window = self._space_of_mbarrier(instruction)
         place = e.list_addresses(spot)
-        kind = (Action.STORE, 0) if act == "make" else (Action.ATOMIC, STRONG)
+        kind = (Action.STORE, 0) if act == "make" else (Action.ATOMIC, ACCESS.STRONG)
         self._call("tw_check", place, e.mask(), _MBARRIER_BYTES, window, *kind, instruction.line, NULL, 4)
         if act == "arrive after copies":
             self._call("tw_check_told", place, e.mask())
         if act in ("arrive", "arrive after copies"):
-            relaxed = RELAXED if "relaxed" in instruction.parts else 0
-            self._synchronise(spot, window, RELEASE | relaxed)
+            relaxed = SYNC.RELAXED if "relaxed" in instruction.parts else 0
+            self._synchronise(spot, window, SYNC.RELEASE | relaxed)
 
     # -- copies and products --------------------------------------------------------------------
     def _copy_to_shared(self, item: Touch, instruction: Instruction) -> None:

@@ -1,79 +1,140 @@
-"""Matrices in shared memory that a ``wgmma`` in flight reads."""
+"""What a ``wgmma`` in flight uses: registers, which are its sums and elements of A, and matrices in shared memory.
+
+From its issue until the warp has waited for its group no instruction may touch the registers. A write before the
+issue has to be ordered by ``wgmma.fence``. A table of each warp has for every such register the line that wrote it
+since the last fence, and the group of products that uses it; the index is the register's number in the kernel's list.
+"""
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import COPY, PROXY, WHOLE, Action, CopySide
-from tilewise.emulator.checking.flight_records import PRODUCTS, SHARED, Mark, mark, with_rank
-from tilewise.emulator.checking.vector_clocks import WARP_PARAMETERS, call_for_warp
+from tilewise.emulator.check_layout import CHECK, CLOCKS, COPY, WHO, CopySide, FindingKind
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
+from tilewise.emulator.checking.copies import (
+    PRODUCTS,
+    Mark,
+    first_of_warpgroup,
+    groups_of,
+    new_record,
+    walk_matrix,
+)
+from tilewise.emulator.checking.vector_clocks import merge_private_clock, update_least
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.support.checked import accessor, check_touch
+from tilewise.emulator.llvm.routine import I32, I64, Ptr
+from tilewise.emulator.support.checked import accessor, record_finding
 
-__all__ = ["routines"]
+__all__ = ["ENTRY_BYTES"]
 
-_ROWS = 8  # of a brick of a matrix, each of 16 bytes
-
-
-def routines() -> list[Routine]:
-    return [_walk_matrix(), _issue()]
-
-
-_MATRIX = {"bits": "i64", "first": "i32", "rows": "i32", "bricks": "i32", "across": "i32"}
+ENTRY_BYTES = 16  # bytes of a register in the table
+# At its start: whether the warp ever fenced; whether it wrote since; how many of its groups it has waited for.
+_FENCED, _WRITES, _DONE = 0, 4, 8
+_WRITTEN, _GROUP, _ISSUED = 0, 4, 8  # of a register: lines of the PTX, and the group and 1 more
 
 
-def _walk_matrix() -> Routine:
-    """Mark each row of 16 bytes of the matrix that a descriptor describes (``wgmma_descriptor.py``) as read or free."""
-    r = Routine("tw_check_matrix", "void", **WARP_PARAMETERS, **_MATRIX, what="i32", time="i32", who="i32")
-    bits = r["bits"]
-
-    def part(low: int, mask: int) -> Value:
-        return r.op("and", r.op("lshr", bits, low), mask)
-
-    start, leading, stride = (r.op("shl", part(low, 0x3FFF), 4) for low in (0, 16, 32))
-    mode, base = part(62, 3), part(49, 7)
-    plain = r.equals(mode, 0)
-    span = r.select(plain, 16, r.op("lshr", 256, mode))
-    chunks = r.op("sub", r.op("lshr", span, 4), 1)
-    wide = r.select(plain, 0, r.op("sub", 4, mode))
-    across = r.differs(r["across"], 0)
-    far = r.select(across, r.select(plain, leading, stride), stride)
-    near = r.select(across, r.select(plain, stride, leading), leading)
-    end = r.wide(r.op("add", r["first"], r["rows"]))
-    with r.count(end, r.wide(r["first"])) as j, r.count(r.wide(r["bricks"])) as c:
-        inner, outer = r.select(across, j, c), r.select(across, c, j)
-        at = r.op("add", start, r.op("shl", r.op("and", inner, chunks), 4))
-        at = r.op("add", at, r.op("mul", r.op("lshr", inner, wide), near))
-        at = r.op("add", at, r.op("mul", outer, far))
-        with r.count(_ROWS) as row:
-            place = r.op("add", at, r.op("mul", row, span))
-            turn = r.op("and", r.op("sub", r.op("lshr", place, 7), base), chunks)
-            place = with_rank(r, r.op("xor", place, r.op("shl", turn, 4)))
-            _mark_row(r, place)
-    return r
+def _table(r: CheckRoutine) -> Value:
+    size = r.check_field(CHECK.REGISTERS)
+    return r.at(r.table(CLOCKS.REGISTERS), r.op("mul", r.index(), size))
 
 
-def _mark_row(r: Routine, place: Value) -> None:
-    with r.when(r.equals(r["what"], Mark.LEAVE)):
-        # NOTE: while it is issued, ``time`` is the line of the PTX.
-        check_touch(r, WHOLE, place, 16, SHARED, Action.LOAD, PROXY, r["time"])
-    mark(r, SHARED, place, r.const("i64", 16), r["what"], r["time"], r["who"])
+def _closed_groups(r: CheckRoutine) -> Value:
+    """How many groups of products this warp has committed."""
+    return r.field(groups_of(r, PRODUCTS), 0, "i32")
 
 
-def _issue() -> Routine:
+def _report(r: CheckRoutine, kind: FindingKind, before: Value | int, lane: Value | int) -> None:
+    record_finding(r, kind, accessor(r, lane), before, 0, accessor(r, WHO.WHOLE))
+
+
+def _first_lane(r: CheckRoutine) -> Value:
+    """The number of the lowest lane in ``mask``."""
+    return r.op("and", r.find_lowest(r["mask"]), 31)
+
+
+@check_routine("tw_check_ordered")
+def _fence(r: CheckRoutine) -> None:
+    """A warp runs ``wgmma.fence``: its writes so far are ordered."""
+    table, size = _table(r), r.check_field(CHECK.REGISTERS)
+    r.put(table, _FENCED, 1)
+    with r.when(r.differs(r.field(table, _WRITES, "i32"), 0)):
+        r.put(table, _WRITES, 0)
+        with r.count(size, ENTRY_BYTES, ENTRY_BYTES) as at:
+            r.put(r.at(table, at), _WRITTEN, 0)
+    merge_private_clock(r)
+
+
+def _in_flight(r: CheckRoutine, entry: Value) -> Value:
+    group = r.field(entry, _GROUP, "i32")
+    return r.compare("icmp sgt", group, r.field(_table(r), _DONE, "i32"))
+
+
+@check_routine("tw_check_wrote")
+def _check_write(r: CheckRoutine, number: I32, mask: I32, counts: I32, line: I32) -> None:
+    """Check and record a write of a register; ``counts`` is whether a fence has to order it."""
+    table = _table(r)
+    entry = r.item(table, number, ENTRY_BYTES)
+    with r.when(_in_flight(r, entry)):
+        _report(r, FindingKind.REGISTER_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
+    with r.when(r.differs(counts, 0)):
+        r.put(entry, _WRITTEN, line)
+        r.put(table, _WRITES, 1)
+
+
+@check_routine("tw_check_sums")
+def _check_read(r: CheckRoutine, number: I32, mask: I32, line: I32) -> None:
+    """Report a read of a sum that a wgmma in flight may yet change."""
+    entry = r.item(_table(r), number, ENTRY_BYTES)
+    with r.when(_in_flight(r, entry)):
+        _report(r, FindingKind.SUM_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
+
+
+@check_routine("tw_check_used")
+def _issue(r: CheckRoutine, numbers: Ptr, count: I64, line: I32) -> None:
+    """Check and record the registers, by number, of a wgmma that a warp issues."""
+    table = _table(r)
+    never = r.equals(r.field(table, _FENCED, "i32"), 0)
+    dirty = r.both(r.negation(never), r.differs(r.field(table, _WRITES, "i32"), 0))
+    with r.when(never):
+        _report(r, FindingKind.REGISTER_UNFENCED, 0, WHO.WHOLE)
+        r.put(table, _FENCED, 1)
+    group = r.op("add", _closed_groups(r), 1)
+    with r.count(count) as i:
+        entry = r.item(table, r.element(numbers, i, "i32"), ENTRY_BYTES)
+        written = r.field(entry, _WRITTEN, "i32")
+        with r.when(r.both(dirty, r.differs(written, 0))):
+            _report(r, FindingKind.REGISTER_UNFENCED, written, WHO.WHOLE)
+        r.put(entry, _WRITTEN, 0)
+        r.put(entry, _GROUP, group)
+        r.put(entry, _ISSUED, line)
+
+
+@check_routine("tw_check_done")
+def _wait_groups(r: CheckRoutine, keep: I32) -> None:
+    """Complete all groups but the last ``keep``, which a warp has waited for, with the reads of its warpgroup."""
+    table = _table(r)
+    done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), r.op("sub", _closed_groups(r), keep))
+    r.put(table, _DONE, done)
+    time = r.element(r.table(CLOCKS.PRODUCTS_DONE), first_of_warpgroup(r), "i32")
+    own = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3))
+    clock = r.item(r.own_clock(), r.op("sub", r.own_entry(), own), 4)
+    with r.count(4) as i, r.when(r.differs(i, own)):
+        r.raise_to(r.item(clock, i, 4), time)
+    update_least(r)
+
+
+# -- matrices in shared memory -----------------------------------------------------------------------
+@check_routine("tw_check_product")
+def _issue_matrix(
+    r: CheckRoutine, bits: I64, first: I32, rows: I32, bricks: I32, across: I32, line: I32
+) -> None:
     """Record a wgmma's read of a matrix: of A, if ``first`` is not 0, the warp's own rows; B once for four warps."""
-    r = Routine("tw_check_product", "void", **WARP_PARAMETERS, **_MATRIX, line="i32")
     index = r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)
-    own = r.differs(r["first"], 0)  # of A: 16 of its 64 rows
+    own = r.differs(first, 0)  # of A: 16 of its 64 rows
     r.give_if(r.negation(r.op("or", own, r.equals(index, 0))))
-    first = r.select(own, r.op("mul", index, 2), 0)
-    numbers = (1, 0, PRODUCTS, CopySide.FROM_SHARED, r["line"])
-    copy = call_for_warp(r, "tw_check_record", *numbers, result="ptr")
+    start = r.select(own, r.op("mul", index, 2), 0)
+    copy = new_record(r, 1, 0, PRODUCTS, CopySide.FROM_SHARED)
     r.give_if(r.is_null(copy))
-    high = r.narrow(r.op("lshr", r["bits"], 32))
-    request = (r.narrow(r["bits"]), high, first, r["rows"], r["bricks"], r["across"])
+    high = r.narrow(r.op("lshr", bits, 32))
+    request = (r.narrow(bits), high, start, rows, bricks, across)
     for i, value in enumerate(request):
         r.put(copy, COPY.PLACES + 4 * i, value)
-    given = (r["bits"], first, r["rows"], r["bricks"], r["across"], Mark.LEAVE, r["line"])
-    call_for_warp(r, "tw_check_matrix", *given, accessor(r, WHOLE))
-    return r
+    walk_matrix(r, bits, start, rows, bricks, across, Mark.LEAVE, line, accessor(r, WHO.WHOLE))

@@ -16,9 +16,9 @@ from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.fragments import OperandAddresses, define
 from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.numerics.hardware_sums import Sums, exponents, in_turn, rule_of
-from tilewise.emulator.numerics.sparsity import Sparsity
 from tilewise.emulator.numerics.tensor_core import (
     ELEMENTS,
+    Sparsity,
     accumulate,
     bit_counts,
     decode,

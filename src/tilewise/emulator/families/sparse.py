@@ -9,7 +9,7 @@ further down, in the high half (the others). What A does not keep is skipped: no
 from __future__ import annotations
 
 from tilewise.emulator.lowering.tables import unsupported
-from tilewise.emulator.numerics.sparsity import Sparsity
+from tilewise.emulator.numerics.tensor_core import Sparsity
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand
 
 __all__ = ["SPARSE", "find_sparsity"]

@@ -25,7 +25,7 @@ from tilewise.emulator.lowering.values import check_operand, read
 from tilewise.emulator.operations.operation import Access
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, items_of
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar
-from tilewise.emulator.support.fills import MOST_BYTES, STEP
+from tilewise.emulator.support.bulk_requests import MOST_BYTES, STEP
 
 __all__: list[str] = []
 

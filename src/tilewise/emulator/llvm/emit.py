@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
-__all__ = ["LANES", "NULL", "Emitter", "Results", "Value", "float_bits", "join", "vector"]
+__all__ = ["LANES", "NULL", "Emitter", "Results", "Value", "join", "vector"]
 
 LANES = 32
 
@@ -48,8 +49,6 @@ def float_bits(scalar: str, bits: int) -> str:
 
 def _double_of_single(bits: int) -> int:
     """Return the bits of the double by which LLVM's text writes a float; NaN payloads are kept."""
-    import struct
-
     sign, exponent, fraction = bits >> 31, (bits >> 23) & 0xFF, bits & 0x7F_FFFF
     if exponent == 0xFF:
         return (sign << 63) | (0x7FF << 52) | (fraction << 29)
@@ -121,8 +120,6 @@ class Emitter:
 
     def real(self, like: Value | str, number: float) -> Value:
         """Return a floating-point constant, which must be exact in the type."""
-        import struct
-
         type_ = like if isinstance(like, str) else like.type
         scalar = type_[6:-1] if type_.startswith("<32 x ") else type_
         packed = {"half": "<e", "float": "<f", "double": "<d"}

@@ -1,28 +1,53 @@
 """Functions of the run-time support, written with loops and conditions rather than labels and jumps.
 
-``Routine`` is an emitter for one LLVM function. Names of its parameters give their values:
+``Routine`` is an emitter for one LLVM function, and ``routine`` declares one together with what writes its body:
 
-    r = Routine("tw_sum", "i64", first="ptr", count="i64")
-    total = r.variable("i64", 0)
-    with r.count(r["count"]) as i:
-        total.add(r.element(r["first"], i, "i64"))
-    r.give(total.get())
+    @routine("tw_sum", "i64")
+    def sum_numbers(r: Routine, first: Ptr, count: I64) -> None:
+        total = r.variable("i64", 0)
+        with r.count(count) as i:
+            total.add(r.element(first, i, "i64"))
+        r.give(total.get())
+
+In the body of another routine, ``sum_numbers(r, first, count)`` emits a call of it.
 
 Only scalars: nothing here knows lanes, but for ``each_lane``, which goes over the bits of a mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import TypeAlias
 
 from tilewise.emulator.llvm.emit import NULL, Emitter, Value
 
-__all__ = ["NULL", "POINTERS", "Loop", "MutableValue", "Routine", "join_modules"]
+__all__ = [
+    "I32",
+    "I64",
+    "NULL",
+    "POINTERS",
+    "ZERO_I32",
+    "ZERO_I64",
+    "Declaration",
+    "Loop",
+    "MutableValue",
+    "Ptr",
+    "Routine",
+    "join_modules",
+    "routine",
+]
 
-POINTERS = {"ctx": "ptr", "worker": "ptr", "block": "ptr", "warp": "ptr"}  # that most routines take first
+# A parameter's annotation says its LLVM type.
+Ptr: TypeAlias = Value
+I32: TypeAlias = Value
+I64: TypeAlias = Value
+
+ZERO_I32, ZERO_I64 = Value("i32", "0"), Value("i64", "0")  # what parameters may be if they are not given
+POINTERS = ("ctx", "worker", "block", "warp")  # that most routines take first
 _ENDS = ("  br ", "  ret ", "  unreachable", "  switch ")
 
 
@@ -77,9 +102,9 @@ class Routine(Emitter):
         return self.parameters[name]
 
     def text(self) -> str:
-        """Return the function's text; one without a result gets its return if it lacks one."""
-        if not self._ended and self.result == "void":
-            self.give()
+        """Return the function's text; one that comes to its end returns nothing, or 0 where it has an i32 to return."""
+        if not self._ended and self.result in ("void", "i32"):
+            self.give(None if self.result == "void" else 0)
         elif not self._ended:
             self.line("unreachable")  # behind a loop that is never left
         listed = ", ".join(map(str, self.parameters.values()))
@@ -134,6 +159,11 @@ class Routine(Emitter):
         """Write a field; a plain number is an i32."""
         self.store(self.fixed(value, "i32"), self.offset(pointer.ref, offset), align)
 
+    def put_fields(self, pointer: Value, fields: Mapping[int, Value | int]) -> None:
+        """Write fields, by their offsets."""
+        for offset, value in fields.items():
+            self.put(pointer, offset, value)
+
     def change(self, pointer: Value, offset: int, name: str, by: Value | int, type_: str = "i32") -> Value:
         """Apply an operation to a field; return its new value."""
         value = self.op(name, self.field(pointer, offset, type_), by)
@@ -187,9 +217,9 @@ class Routine(Emitter):
         with self.when(condition):
             self.give(value)
 
-    def give_unless_zero(self, answer: Value) -> None:
-        """Return a result that is not 0."""
-        self.give_if(self.differs(answer, 0), answer)
+    def give_unless_zero(self, answer: Value, result: int | None = None) -> None:
+        """Return an answer that is not 0, or another result in its place."""
+        self.give_if(self.differs(answer, 0), answer if result is None else result)
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
@@ -272,6 +302,52 @@ class Routine(Emitter):
             loop.leave(self.compare("icmp eq", rest, 0))
             left.put(self.op("and", rest, self.op("sub", rest, 1)))
             yield self.find_lowest(rest, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A function of the run-time support as others call it, and what writes its body."""
+
+    name: str
+    result: str
+    context: tuple[str, ...]  # pointers that come first, and that routines hand on to one another
+    write_body: Callable[..., None]
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The LLVM types of the parameters behind the context."""
+        notes = self.write_body.__annotations__
+        return {name: type_.lower() for name, type_ in notes.items() if name not in ("r", "return")}
+
+    @property
+    def defaults(self) -> dict[str, Value]:
+        found = inspect.signature(self.write_body).parameters.items()
+        return {name: item.default for name, item in found if item.default is not item.empty}
+
+    def write(self) -> Routine:
+        """Write the routine; it is of the class that the body's annotation of ``r`` names."""
+        kind = self.write_body.__globals__[self.write_body.__annotations__["r"]]
+        r: Routine = kind(self.name, self.result, **dict.fromkeys(self.context, "ptr"), **self.parameters)
+        self.write_body(r, *(r[name] for name in self.parameters))
+        return r
+
+    def __call__(self, r: Routine, *given: Value | int, **named: Value | int) -> Value:
+        """Emit a call; a plain number has its parameter's type.
+
+        The context and the line of the PTX are the caller's own where they are not named.
+        """
+        types = {**dict.fromkeys(self.context, "ptr"), **self.parameters}
+        if stray := named.keys() - types.keys():
+            raise TypeError(f"{self.name} has no parameter {', '.join(sorted(stray))}")
+        own = {name: r.parameters[name] for name in (*self.context, "line") if name in r.parameters}
+        left = [name for name in self.parameters if name not in named and name != "line"]
+        known = {**self.defaults, **own, **named, **dict(zip(left[: len(given)], given, strict=True))}
+        return r.call(self.name, self.result, *(r.fixed(known[name], type_) for name, type_ in types.items()))
+
+
+def routine(name: str, result: str, *context: str) -> Callable[[Callable[..., None]], Declaration]:
+    """Declare a function of the run-time support: decorates what writes its body."""
+    return partial(Declaration, name, result, context)
 
 
 def join_modules(routines: Iterable[Routine]) -> str:

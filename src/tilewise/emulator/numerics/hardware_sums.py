@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.llvm.routine import Routine
@@ -72,11 +73,9 @@ def exponents(e: Emitter, numbers: Value, type_: str) -> Value:
     bits = e.cast("bitcast", numbers, "i32")
     size = e.op("and", bits, 0x7FFF_FFFF)
     field = e.op("lshr", size, 23)
-    least = e.const(size, _LEAST[type_])
-    found = e.intrinsic("llvm.smax", e.op("sub", field, 127), least)
+    found = e.intrinsic("llvm.smax", e.op("sub", field, 127), _LEAST[type_])
     found = e.select(e.equals(size, 0), _NONE, found)
-    special = e.equals(field, 255)
-    return e.resize(e.select(special, _SPECIAL, found), "i16", False)
+    return e.resize(e.select(e.equals(field, 255), _SPECIAL, found), "i16", False)
 
 
 class Sums:
@@ -94,25 +93,18 @@ class Sums:
     def unfit(self, products: Value, start: Value) -> Value:
         """Return, as 32 bits, the lanes whose exponents are too large or small for the fast path."""
         e = self.e
-
-        def const(number: int) -> Value:
-            return e.const(products, number)
-
-        near = e.op("add", products, const(_REACH))
-        good = e.is_at_most(near, const(2 * _REACH))
-        good = e.op("or", good, e.compare("icmp slt", products, const(_NONE // 2)))
-        good = e.op("and", good, e.compare("icmp slt", start, const(_SPECIAL)))
-        word = e.bits(good)
-        return e.op("xor", word, -1)
+        good = e.is_at_most(e.op("add", products, _REACH), 2 * _REACH)
+        good = e.op("or", good, e.compare("icmp slt", products, _NONE // 2))
+        good = e.op("and", good, e.compare("icmp slt", start, _SPECIAL))
+        return e.op("xor", e.bits(good), -1)
 
     def scales(self, products: Value, start: Value) -> tuple[Value, Value]:
         """Return the factor that makes terms whole numbers, and the value of 1 in that unit."""
         e = self.e
         top = e.intrinsic("llvm.smax", products, start)
         top = e.resize(e.intrinsic("llvm.smax", top, -_REACH), "i32", True)
-        up = e.op("sub", 127 + self.rule.kept, top)
-        down = e.op("add", top, 127 - self.rule.kept)
-        scale, unit = (e.cast("bitcast", e.op("shl", part, 23), "float") for part in (up, down))
+        parts = (e.op("sub", 127 + self.rule.kept, top), e.op("add", top, 127 - self.rule.kept))
+        scale, unit = (e.cast("bitcast", e.op("shl", part, 23), "float") for part in parts)
         return scale, unit
 
     def term(self, number: Value, scale: Value) -> Value:
@@ -171,9 +163,7 @@ class Sums:
         for i, (start, place) in enumerate(zip(starts, places, strict=True)):
             scale, unit = self.scales(tops[i], lows[i])
             terms = [self.term(e.op("fmul", *step[i]), scale) for step in steps]
-            total = terms[0]
-            for term in terms[1:]:
-                total = e.op("add", total, term)
+            total = reduce(partial(e.op, "add"), terms)
             e.store(self.quick(total, start, scale, unit, tops[i]), place, 64)
         e.jump(done)
         e.place(sure)

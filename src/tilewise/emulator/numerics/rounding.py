@@ -9,7 +9,6 @@ from tilewise.emulator.llvm.emit import Emitter, Value, vector
 __all__ = [
     "FORMATS",
     "ROUNDINGS",
-    "Format",
     "directed",
     "flush",
     "from_integer",
@@ -104,35 +103,29 @@ def narrow(e: Emitter, value: Value, to: Format, mode: str, finite: bool = False
     """
     of = _SOURCES[value.scalar]
     whole = e.cast("bitcast", value, of.storage)
-    size = of.bits
-
-    def const(number: int) -> Value:
-        return e.const(whole, number)
-
-    negative = e.compare("icmp slt", whole, const(0))
-    magnitude = e.op("and", whole, const((1 << (size - 1)) - 1))
-    exponent = e.op("lshr", magnitude, const(of.fraction))
-    digits = e.op("and", magnitude, const((1 << of.fraction) - 1))
-    normal = e.differs(exponent, const(0))
-    digits = e.select(normal, e.op("or", digits, const(1 << of.fraction)), digits)
-    exponent = e.op("sub", e.intrinsic("llvm.umax", exponent, const(1)), const(of.bias - to.bias))
+    negative = e.compare("icmp slt", whole, 0)
+    magnitude = e.op("and", whole, (1 << (of.bits - 1)) - 1)
+    exponent = e.op("lshr", magnitude, of.fraction)
+    digits = e.op("and", magnitude, (1 << of.fraction) - 1)
+    normal = e.differs(exponent, 0)
+    digits = e.select(normal, e.op("or", digits, 1 << of.fraction), digits)
+    exponent = e.op("sub", e.intrinsic("llvm.umax", exponent, 1), of.bias - to.bias)
 
     # Below the smallest normal number the exponent stays and digits go instead.
-    positive = e.intrinsic("llvm.smax", exponent, const(1))
-    lost = e.op("add", e.op("sub", positive, exponent), const(of.fraction - to.fraction))
-    lost = e.intrinsic("llvm.smin", lost, const(size - 2))
+    positive = e.intrinsic("llvm.smax", exponent, 1)
+    lost = e.op("add", e.op("sub", positive, exponent), of.fraction - to.fraction)
+    lost = e.intrinsic("llvm.smin", lost, of.bits - 2)
     rounded = e.op("lshr", e.op("add", digits, _carry(e, digits, lost, mode, negative)), lost)
-    steps = e.op("shl", e.op("sub", positive, const(1)), const(to.fraction))
+    steps = e.op("shl", e.op("sub", positive, 1), to.fraction)
     result = e.op("add", rounded, steps)
 
-    over = e.is_above(result, const(to.largest))
+    over = e.is_above(result, to.largest)
     result = e.select(over, _overflow(e, whole, to, mode, negative, finite), result)
-    endless = const(of.infinity)
     if not finite:
-        result = e.select(e.equals(magnitude, endless), const(to.infinity), result)
-    signed = e.op("or", result, const(1 << (to.bits - 1)))
+        result = e.select(e.equals(magnitude, of.infinity), to.infinity, result)
+    signed = e.op("or", result, 1 << (to.bits - 1))
     result = e.select(negative, signed, result)
-    result = e.select(e.is_above(magnitude, endless), const(to.nan), result)
+    result = e.select(e.is_above(magnitude, of.infinity), to.nan, result)
     return e.resize(result, to.storage, False)
 
 

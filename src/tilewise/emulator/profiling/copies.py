@@ -21,7 +21,7 @@ from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb, take_map
-from tilewise.emulator.support.tensor_plan import PLAN
+from tilewise.emulator.support.tensor import PLAN
 
 __all__ = ["COPY_VERBS", "CopyFigure", "routines", "watch_copy"]
 
@@ -94,7 +94,15 @@ def _note(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
 
 def _bulk() -> Routine:
     numbers = {"kind": "i32", "verb": "i32", "straight": "i32", "how": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_watch_bulk", "i32", **POINTERS, columns="ptr", figures="ptr", log="ptr", **numbers)
+    r = Routine(
+        "tw_watch_bulk",
+        "i32",
+        **dict.fromkeys(POINTERS, "ptr"),
+        columns="ptr",
+        figures="ptr",
+        log="ptr",
+        **numbers,
+    )
     r.give_if(r.equals(r["mask"], 0), 0)
     sink = r.reserve(f"[{_SINK.SIZE} x i8]", 8)
     data = r.reserve(f"[{REQUEST.VALUES} x i8]", 64)

@@ -19,18 +19,17 @@ from tilewise.emulator.check_layout import (
     COPY,
     FINDING,
     GROUP_KINDS,
-    LANE_BITS,
-    NEW_STATE,
     RANGE,
-    SEVERAL,
     SHARED_SYNC_VARS,
+    STATE,
     SYNC_VAR_KEY,
     TAIL,
+    WHO,
     FindingKind,
     stride_of,
 )
-from tilewise.emulator.checking.shuffles import HEAD_BYTES, ROW_BYTES
-from tilewise.emulator.checking.wgmma_registers import ENTRY_BYTES
+from tilewise.emulator.checking.shuffled import HEAD_BYTES, ROW_BYTES
+from tilewise.emulator.checking.wgmma_operands import ENTRY_BYTES
 from tilewise.emulator.layout import BLOCK, Space
 from tilewise.emulator.lowering.watch import Memories
 from tilewise.emulator.running.fault_report import Range
@@ -157,7 +156,7 @@ class Checks(Memories):
             return None
         if unset is not False:
             states = _states(item, cells)
-            states[:] = NEW_STATE if unset is True else _packed(unset, states.size)
+            states[:] = STATE.NEW if unset is True else _packed(unset, states.size)
         return cells
 
     def unset(self) -> dict[int, Unset]:
@@ -263,9 +262,9 @@ class Checks(Memories):
 
     def side(self, who: int, line: int) -> Side:
         """A finding's access, of the packed warp and lane ``who``, at a line."""
-        lane, serial = who & ((1 << LANE_BITS) - 1), who >> LANE_BITS
+        lane, serial = who & ((1 << WHO.LANE_BITS) - 1), who >> WHO.LANE_BITS
         block, warp = divmod(serial, self.warps_of_block)
-        thread = None if lane >= SEVERAL else warp * 32 + lane
+        thread = None if lane >= WHO.SEVERAL else warp * 32 + lane
         return Side(line, self._block(block), thread, warp)
 
     def _block(self, number: int) -> tuple[int, int, int]:

@@ -51,8 +51,8 @@ from tilewise.emulator.running.fault_report import (
 from tilewise.emulator.running.host_calls import HostCallHandler
 from tilewise.emulator.running.plain_memory import PlainMemory
 from tilewise.emulator.support.flights import CAPACITY, queue_bytes
-from tilewise.emulator.support.lenient import ZERO_BYTES
 from tilewise.emulator.support.mbarrier import describe
+from tilewise.emulator.support.memory_access import ZERO_BYTES
 from tilewise.emulator.support.wgmma_queue import PRODUCTS
 from tilewise.errors import DeviceError, LaunchTimeout, TilewiseError
 from tilewise.launch import Launch, readable

@@ -1,4 +1,4 @@
-"""Bulk copies in the run-time support: how a request is issued, and how it is performed.
+"""Bulk operations in the run-time support: copies, as they are issued and performed; changes of tensor maps; fills.
 
 A flight's data is the request: numbers of 64 bits in the order of REQUEST, then a tensor map if it has one.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tilewise.emulator.check_layout import PROXY, Action, StoreStep
+from tilewise.emulator.check_layout import ACCESS, Action, StoreStep
 from tilewise.emulator.layout import (
     BLOCK,
     FLIGHT,
@@ -19,21 +19,31 @@ from tilewise.emulator.layout import (
     Space,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.checked import check_touch, is_checked
-from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
-from tilewise.emulator.support.tensor_map_layout import BYTES
+from tilewise.emulator.support.flights import append_flight, issue_flight
+from tilewise.emulator.support.mbarrier import complete_bytes
+from tilewise.emulator.support.memory_access import (
+    find_array,
+    find_memory,
+    locate_block,
+    pass_or_fault,
+    record_fault,
+)
+from tilewise.emulator.support.reduction import reduce_row
+from tilewise.emulator.support.tensor_map_layout import BYTES, MAGIC, MAP
 
 __all__ = [
     "COLUMN",
-    "EAGER",
+    "MOST_BYTES",
     "NONE",
     "REQUEST",
+    "STEP",
     "Verb",
     "find_span",
     "follow",
     "refuse_if",
-    "routines",
+    "store_bulk",
     "take_map",
     "touch",
 ]
@@ -41,8 +51,9 @@ __all__ = [
 _OFFSETS = (1 << RANK_SHIFT) - 1
 COLUMN = 256  # bytes of an operand of every lane, where instructions leave them
 NONE = -1  # for an operand that an instruction does not have
-EAGER = 0
-_BAD_SIZE, _BAD_ADDRESS = 18, 19  # in tensor_map.WRONG
+_EAGER = 0
+_FOREIGN, _BAD_SIZE, _BAD_ADDRESS, _BAD_FILL = 1, 18, 19, 20  # in tensor_map_layout.WRONG
+STEP, MOST_BYTES = 8, 1 << 24  # of st.bulk: what a size is a multiple of
 _LINE = 16  # what bulk copies are made of
 
 
@@ -74,10 +85,6 @@ class REQUEST:
     VALUES = 256  # of WRITE and CHANGE: 16 bytes
 
 
-def routines() -> list[Routine]:
-    return [_span(), _issue(), _perform_flight(), _load(), _store(), _send(), _remote()]
-
-
 def refuse_if(
     r: Routine, wrong: Value, why: int | Value, address: Value | None = None, result: Value | None = None
 ) -> None:
@@ -92,20 +99,18 @@ def request(r: Routine, data: Value, offset: int, type_: str = "i64") -> Value:
 
 
 # -- memory -------------------------------------------------------------------------------------------
-def _span() -> Routine:
+@routine("tw_span", "ptr", *POINTERS)
+def _span(r: Routine, address: I64, count: I64, space: I32, lane: I32, line: I32, write: I32) -> None:
     """Return the pointer to a stretch of global or shared memory of any length; null after a fault."""
-    numbers = {"address": "i64", "bytes": "i64", "space": "i32", "lane": "i32", "line": "i32", "write": "i32"}
-    r = Routine("tw_span", "ptr", **POINTERS, **numbers)
-    address, count = r["address"], r["bytes"]
     found = r.variable("ptr", NULL)
     extent, fault = r.variable("i64", 0), r.variable("i32", FaultKind.OUT_OF_BOUNDS)
-    with r.when(r.equals(r["space"], Space.GLOBAL)):
-        known = r.call("tw_find", "i1", r["ctx"], address, count, r["worker"])
+    with r.when(r.equals(space, Space.GLOBAL)):
+        known = find_array(r, address, count, r["worker"])
         with r.when(known):
             found.put(r.as_pointer(address))
     with r.otherwise():
         owner = r.reserve("ptr", 8)
-        wrong = r.call("tw_cluster_place", "i32", r["ctx"], r["block"], address, owner)
+        wrong = locate_block(r, address, owner)
         extent.put(r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
         with r.when(r.differs(wrong, 0)):
             fault.put(wrong)
@@ -118,50 +123,51 @@ def _span() -> Routine:
                 found.put(r.at(shared, offset))
     with r.when(r.is_null(found.get())):
         size = r.narrow(r.intrinsic("llvm.umin", count, 0xFFFF_FFFF))
-        given = (r["line"], r["lane"], address, size, r["space"], r["write"], extent.get())
-        found.put(r.call("tw_pass_or_fault", "ptr", *r.pointers(), fault.get(), *given))
+        found.put(pass_or_fault(r, fault.get(), lane, address, size, space, write, extent.get()))
     r.give(found.get())
-    return r
 
 
 # -- issuing ------------------------------------------------------------------------------------------
-def _issue() -> Routine:
+@routine("tw_bulk", "i32", *POINTERS)
+def _issue(
+    r: Routine, columns: Ptr, values: Ptr, kind: I32, group: I32, verb: I32, mask: I32, line: I32
+) -> None:
     """Issue a request for each lane of ``mask``, whose operands lie in ``columns``, lane behind lane."""
-    numbers = {"kind": "i32", "group": "i32", "verb": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_bulk", "i32", **POINTERS, columns="ptr", values="ptr", **numbers)
-    with r.each_lane(r["mask"]) as lane:
+    with r.each_lane(mask) as lane:
         one = r.op("shl", 1, lane)
-        flight = r.call("tw_flight", "ptr", *r.pointers(), r["kind"], r["group"], one, r["line"])
+        flight = append_flight(r, kind, group, one)
         r.give_if(r.is_null(flight), 1)
         data = r.at(flight, FLIGHT.DATA)
         with r.count(REQUEST.COLUMNS) as column:
-            place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
+            place = r.item(r.item(columns, column, COLUMN), lane, 8)
             r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
-        r.put(data, REQUEST.VERB, r.wide(r["verb"]))
-        with r.when(r.equals(r["kind"], Flight.REMOTE)):
-            r.copy(r.at(data, REQUEST.VALUES), r.item(r["values"], lane, _LINE), _LINE)
-        with r.when(r.equals(r["kind"], Flight.TENSOR)):
+        r.put(data, REQUEST.VERB, r.wide(verb))
+        with r.when(r.equals(kind, Flight.REMOTE)):
+            r.copy(r.at(data, REQUEST.VALUES), r.item(values, lane, _LINE), _LINE)
+        with r.when(r.equals(kind, Flight.TENSOR)):
             take_map(r, data, lane)
         with r.when(is_checked(r)):
-            given = (r["ctx"], r["block"], r["warp"], r["worker"], r["kind"], data, lane, r["line"])
+            given = (r["ctx"], r["block"], r["warp"], r["worker"], kind, data, lane, line)
             r.give_unless_zero(r.call("tw_check_bulk", "i32", *given))
-        eager = r.equals(r.field(r["ctx"], LAUNCH.ORDER, "i64"), EAGER)
-        loads = r.equals(r["verb"], Verb.LOAD)
+        eager = r.equals(r.field(r["ctx"], LAUNCH.ORDER, "i64"), _EAGER)
+        loads = r.equals(verb, Verb.LOAD)
         with r.when(r.both(r.negation(eager), loads)):
-            r.give_unless_zero(_perform_lane(r, r["kind"], flight, lane, 1))
-        r.give_unless_zero(r.call("tw_fly", "i32", *r.pointers(), flight))
-    r.give(0)
-    return r
+            _perform_lane(r, kind, flight, lane, 1)
+        r.give_unless_zero(issue_flight(r, flight))
 
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
     """Copy the tensor map into the request: the program may change it before the copy is performed."""
-    half = BYTES // 2  # which is what its address has to be a multiple of
-    address = request(r, data, REQUEST.GLOBAL)
-    for i in range(2):
-        part = resolve(r, r.op("add", address, i * half), half, Space.GENERIC, lane, 0)
-        give_failed_if_null(r, part)
-        r.copy(r.at(data, REQUEST.MAP + i * half), part, half)
+    r.copy(
+        r.at(data, REQUEST.MAP), _find_map(r, request(r, data, REQUEST.GLOBAL), Space.GENERIC, lane, 0), BYTES
+    )
+
+
+def _find_map(r: Routine, address: Value, space: Value | int, lane: Value, write: int) -> Value:
+    """Return the pointer to a tensor map; leave the routine after a fault."""
+    half = BYTES // 2  # what the address of a map has to be a multiple of
+    parts = [find_memory(r, r.op("add", address, i * half), half, space, lane, write) for i in range(2)]
+    return parts[0]
 
 
 @contextmanager
@@ -186,37 +192,33 @@ def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
 
 
 # -- performing ---------------------------------------------------------------------------------------
-def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> Value:
-    """Perform one lane's copy; with ``spoil`` only overwrite where it will write."""
-    answer = r.variable("i32", 0)
-    data = r.at(flight, FLIGHT.DATA)
-    given = (*r.pointers(), data, lane, r.field(flight, FLIGHT.LINE, "i32"))
+def _perform_lane(r: Routine, kind: Value, flight: Value, lane: Value, spoil: int) -> None:
+    """Perform one lane's copy; leave the routine after a fault. With ``spoil`` only overwrite where it will write."""
+    data, line = r.at(flight, FLIGHT.DATA), r.field(flight, FLIGHT.LINE, "i32")
     verb = r.narrow(request(r, data, REQUEST.VERB))
+    loads = r.equals(verb, Verb.LOAD)
+    given = (*r.pointers(), data, lane, line)
     with r.when(r.equals(kind, Flight.TENSOR)):
-        with r.when(r.equals(verb, Verb.LOAD)):
-            answer.put(r.call("tw_tensor_load", "i32", *given, spoil))
+        with r.when(loads):
+            r.give_unless_zero(r.call("tw_tensor_load", "i32", *given, spoil))
         with r.otherwise():
-            answer.put(r.call("tw_tensor_store", "i32", *given, StoreStep.WRITE))
+            r.give_unless_zero(r.call("tw_tensor_store", "i32", *given, StoreStep.WRITE))
+    with r.otherwise_when(loads):
+        r.give_unless_zero(_load(r, data, lane, spoil, line=line))
+    with r.otherwise_when(r.is_below(verb, Verb.SEND)):
+        r.give_unless_zero(store_bulk(r, data, lane, StoreStep.WRITE, line=line))
+    with r.otherwise_when(r.is_below(verb, Verb.WRITE)):
+        r.give_unless_zero(_send(r, data, lane, line=line))
     with r.otherwise():
-        with r.when(r.equals(verb, Verb.LOAD)):
-            answer.put(r.call("tw_bulk_load", "i32", *given, spoil))
-        with r.when(r.is_at_most(r.op("sub", verb, Verb.STORE), Verb.REDUCE - Verb.STORE)):
-            answer.put(r.call("tw_bulk_store", "i32", *given, StoreStep.WRITE))
-        with r.when(r.is_at_most(r.op("sub", verb, Verb.SEND), Verb.SEND_REDUCE - Verb.SEND)):
-            answer.put(r.call("tw_bulk_send", "i32", *given))
-        with r.when(r.is_at_least(verb, Verb.WRITE)):
-            answer.put(r.call("tw_remote", "i32", *given))
-    return answer.get()
+        r.give_unless_zero(_remote(r, data, lane, line=line))
 
 
-def _perform_flight() -> Routine:
+@routine("tw_fly_bulk", "i32", *POINTERS)
+def _perform_flight(r: Routine, flight: Ptr, mask: I32) -> None:
     """Perform a flight of requests, for the lanes of ``mask``."""
-    r = Routine("tw_fly_bulk", "i32", **POINTERS, flight="ptr", mask="i32")
-    kind = r.field(r["flight"], FLIGHT.KIND, "i32")
-    with r.each_lane(r["mask"]) as lane:
-        r.give_unless_zero(_perform_lane(r, kind, r["flight"], lane, 0))
-    r.give(0)
-    return r
+    kind = r.field(flight, FLIGHT.KIND, "i32")
+    with r.each_lane(mask) as lane:
+        _perform_lane(r, kind, flight, lane, 0)
 
 
 def _aligned(r: Routine, *addresses: Value) -> None:
@@ -227,7 +229,7 @@ def _aligned(r: Routine, *addresses: Value) -> None:
 def touch(r: Routine, address: Value, count: Value) -> None:
     """In a checked launch: check a copy's read of global memory. The routine has ``lane`` and ``line``."""
     with r.when(is_checked(r)):
-        check_touch(r, r["lane"], address, count, Space.GLOBAL, Action.LOAD, PROXY)
+        check_touch(r, r["lane"], address, count, Space.GLOBAL, Action.LOAD, ACCESS.PROXY)
 
 
 def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Value, step: Value) -> None:
@@ -238,8 +240,8 @@ def follow(r: Routine, address: Value, count: Value, reduces: Value, values: Val
 
 def find_span(r: Routine, address: Value, count: Value, space: Space, write: int) -> Value:
     """Return the pointer to a stretch of memory; leave the routine after a fault."""
-    found = r.call("tw_span", "ptr", *r.pointers(), address, count, space, r["lane"], r["line"], write)
-    give_failed_if_null(r, found)
+    found = _span(r, address, count, space, r["lane"], write)
+    r.give_if(r.is_null(found), 1)
     return found
 
 
@@ -249,27 +251,22 @@ def _count(r: Routine) -> Value:
     return count
 
 
-_ONE = {"data": "ptr", "lane": "i32", "line": "i32"}
-
-
-def _load() -> Routine:
+@routine("tw_bulk_load", "i32", *POINTERS)
+def _load(r: Routine, data: Ptr, lane: I32, line: I32, spoil: I32) -> None:
     """Copy from global to shared memory, of one block or several; with ``spoil`` only overwrite the targets."""
-    r = Routine("tw_bulk_load", "i32", **POINTERS, **_ONE, spoil="i32")
-    count, source = _count(r), request(r, r["data"], REQUEST.GLOBAL)
-    target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
+    count, source = _count(r), request(r, data, REQUEST.GLOBAL)
+    target, barrier = (request(r, data, offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     _aligned(r, source, target)
     given = find_span(r, source, count, Space.GLOBAL, 0)
     touch(r, source, count)
-    spoils = r.differs(r["spoil"], 0)
-    with each_block(r, r["data"]) as at:
+    spoils = r.differs(spoil, 0)
+    with each_block(r, data) as at:
         place = find_span(r, at(target), count, Space.SHARED, 1)
         with r.when(spoils):
             r.fill(place, 0xFF, count)
         with r.otherwise():
             r.copy(place, given, count)
             complete(r, at(barrier), count)
-    r.give(0)
-    return r
 
 
 def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
@@ -281,54 +278,107 @@ def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
     return count, target, given, find_span(r, target, count, space, 1)
 
 
-def _store() -> Routine:
+@routine("tw_bulk_store", "i32", *POINTERS)
+def store_bulk(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None:
     """Copy from shared to global memory, or reduce into it; ``step`` is of ``StoreStep``."""
-    r = Routine("tw_bulk_store", "i32", **POINTERS, **_ONE, step="i32")
-    reduces = r.equals(request(r, r["data"], REQUEST.VERB), Verb.REDUCE)
-    with r.when(r.equals(r["step"], StoreStep.RELEASE)):
-        follow(r, request(r, r["data"], REQUEST.GLOBAL), _count(r), reduces, NULL, r["step"])
+    reduces = r.equals(request(r, data, REQUEST.VERB), Verb.REDUCE)
+    with r.when(r.equals(step, StoreStep.RELEASE)):
+        follow(r, request(r, data, REQUEST.GLOBAL), _count(r), reduces, NULL, step)
         r.give(0)
     count, target, given, place = _from_shared(r, Space.GLOBAL)
-    with r.when(r.equals(r["step"], StoreStep.CLAIM)):
-        follow(r, target, count, reduces, given, r["step"])
+    with r.when(r.equals(step, StoreStep.CLAIM)):
+        follow(r, target, count, reduces, given, step)
         r.give(0)
     _put(r, place, given, count, Verb.REDUCE)
-    r.give(0)
-    return r
 
 
-def _send() -> Routine:
+@routine("tw_bulk_send", "i32", *POINTERS)
+def _send(r: Routine, data: Ptr, lane: I32, line: I32) -> None:
     """Copy from the block's own shared memory to another block's, or reduce into it."""
-    r = Routine("tw_bulk_send", "i32", **POINTERS, **_ONE)
     count, _, given, place = _from_shared(r, Space.SHARED)
     _put(r, place, given, count, Verb.SEND_REDUCE)
-    complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
-    r.give(0)
-    return r
+    complete(r, request(r, data, REQUEST.MBARRIER), count)
 
 
-def _remote() -> Routine:
+@routine("tw_remote", "i32", *POINTERS)
+def _remote(r: Routine, data: Ptr, lane: I32, line: I32) -> None:
     """Store a thread's values in shared memory of a block of the cluster, or reduce them into it."""
-    r = Routine("tw_remote", "i32", **POINTERS, **_ONE)
-    target = request(r, r["data"], REQUEST.GLOBAL)
-    count = request(r, r["data"], REQUEST.SIZE)
-    place = resolve(r, target, r.narrow(count), Space.SHARED, r["lane"], 1)
-    give_failed_if_null(r, place)
-    _put(r, place, r.at(r["data"], REQUEST.VALUES), count, Verb.CHANGE)
-    complete(r, request(r, r["data"], REQUEST.MBARRIER), count)
-    r.give(0)
-    return r
+    target = request(r, data, REQUEST.GLOBAL)
+    count = request(r, data, REQUEST.SIZE)
+    place = find_memory(r, target, r.narrow(count), Space.SHARED, lane, 1)
+    _put(r, place, r.at(data, REQUEST.VALUES), count, Verb.CHANGE)
+    complete(r, request(r, data, REQUEST.MBARRIER), count)
 
 
 def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) -> None:
     verb = request(r, r["data"], REQUEST.VERB)
     with r.when(r.equals(verb, reduces)):
         kind = r.narrow(request(r, r["data"], REQUEST.REDUCTION))
-        r.call("tw_reduce", "void", kind, place, source, count)
+        reduce_row(r, kind, place, source, count)
     with r.otherwise():
         r.move(place, source, count)
 
 
 def complete(r: Routine, barrier: Value, count: Value) -> None:
     """Report bytes that a copy wrote to an mbarrier."""
-    r.give_unless_zero(r.call("tw_complete", "i32", *r.pointers(), barrier, count, r["lane"], r["line"]))
+    r.give_unless_zero(complete_bytes(r, barrier, count, r["lane"]))
+
+
+# -- tensormap.replace and tensormap.cp_fenceproxy -------------------------------------------------
+@routine("tw_map_set", "i32", *POINTERS)
+def _set_map_field(
+    r: Routine, address: I64, space: I32, field: I64, length: I64, value: I64, lane: I32, line: I32
+) -> None:
+    """Set the field of ``length`` bytes at offset ``field`` of the map at an address."""
+    place = _find_map(r, address, space, lane, 1)
+    some = r.variable("i64", 0)
+    for offset in range(0, BYTES, 8):
+        some.put(r.op("or", some.get(), r.field(place, offset, "i64")))
+    ours = r.equals(r.field(place, MAP.MAGIC, "i64"), MAGIC)
+    fresh = r.equals(some.get(), 0)
+    refuse_if(r, r.negation(r.op("or", ours, fresh)), _FOREIGN, address)
+    r.put(place, MAP.MAGIC, r.const("i64", MAGIC))
+    there = r.at(place, field)
+    for size in (1, 2, 8):
+        with r.when(r.equals(length, size)):
+            # What does not fit becomes the largest number, which no map may have there.
+            most = r.const("i64", (1 << 8 * size) - 1)
+            r.put(there, 0, r.resize(r.intrinsic("llvm.umin", value, most), f"i{8 * size}", False))
+
+
+@routine("tw_map_replace", "i32", *POINTERS)
+def _replace_map_fields(
+    r: Routine, addresses: Ptr, values: Ptr, space: I32, field: I64, length: I64, mask: I32, line: I32
+) -> None:
+    """Set a field of the map at each lane's address."""
+    with r.each_lane(mask) as lane:
+        address, value = (r.element(source, lane, "i64") for source in (addresses, values))
+        r.give_unless_zero(_set_map_field(r, address, space, field, length, value, lane))
+
+
+@routine("tw_map_copy", "i32", *POINTERS)
+def _copy_map(r: Routine, target: I64, source: I64, lane: I32, line: I32) -> None:
+    """Copy a map from shared to global memory. NOTE: a warp does it together, so its first lane does it for all."""
+    given = _find_map(r, source, Space.OWN, lane, 0)
+    place = _find_map(r, target, Space.GLOBAL, lane, 1)
+    r.copy(place, given, BYTES)
+
+
+# -- st.bulk: zeros in shared memory ---------------------------------------------------------------
+@routine("tw_fill", "i32", *POINTERS)
+def _fill(r: Routine, addresses: Ptr, sizes: Ptr, mask: I32, line: I32) -> None:
+    """Fill a stretch for each lane of ``mask``: 0, or 1 after a fault."""
+    with r.each_lane(mask) as lane:
+        address, count = (r.element(source, lane, "i64") for source in (addresses, sizes))
+        r.give_unless_zero(_fill_one(r, address, count, lane))
+
+
+@routine("tw_fill_one", "i32", *POINTERS)
+def _fill_one(r: Routine, address: I64, count: I64, lane: I32, line: I32) -> None:
+    odd = r.differs(r.op("and", count, STEP - 1), 0)
+    wrong = r.op("or", odd, r.is_above(count, MOST_BYTES))
+    refuse_if(r, wrong, _BAD_FILL, count)
+    place = find_span(r, address, count, Space.SHARED, 1)
+    with r.when(is_checked(r)):
+        check_touch(r, lane, address, count, Space.SHARED, Action.STORE)
+    r.fill(place, 0, count)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import LANE_BITS
-from tilewise.emulator.layout import BLOCK, WARP, Space
+from tilewise.emulator.check_layout import CHECK, FINDING, WHO
+from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, ZERO_I32, ZERO_I64, Routine, routine
 
 __all__ = ["accessor", "check_touch", "is_checked", "record_finding", "serial_of"]
+
+_SHARED = Value("i32", str(int(Space.SHARED)))
 
 
 def is_checked(r: Routine) -> Value:
@@ -22,7 +24,7 @@ def serial_of(r: Routine) -> Value:
 
 def accessor(r: Routine, lane: Value | int) -> Value:
     """Return the name, in shadow memory and findings, of a lane of the warp."""
-    return r.op("or", r.op("shl", serial_of(r), LANE_BITS), lane)
+    return r.op("or", r.op("shl", serial_of(r), WHO.LANE_BITS), lane)
 
 
 def check_touch(
@@ -41,18 +43,33 @@ def check_touch(
     r.call("tw_check_touch", "void", r["ctx"], r["block"], r["warp"], *given)
 
 
+@routine("tw_check_finding", "void", "ctx")
 def record_finding(
     r: Routine,
-    kind: Value | int,
-    who: Value,
-    line: Value | int,
-    before: Value | int = 0,
-    address: Value | int = 0,
-    other: Value | int = 0,
-    count: Value | int = 0,
-    flags: Value | int = 0,
-    space: Value | int = Space.SHARED,
+    kind: I32,
+    who: I32,
+    line: I32,
+    other_line: I32 = ZERO_I32,
+    address: I64 = ZERO_I64,
+    other: I32 = ZERO_I32,
+    length: I32 = ZERO_I32,
+    flags: I32 = ZERO_I32,
+    space: I32 = _SHARED,
 ) -> None:
-    """Record a finding: what ``who`` did in a line, and ``other`` in the line ``before`` if there are two."""
-    found = (kind, space, line, before, r.fixed(address, "i64"), who, other, count, flags)
-    r.call("tw_check_finding", "void", r["ctx"], *found)
+    """Record a finding: what ``who`` did in a line, and ``other`` in ``other_line`` if there are two."""
+    state = r.field(r["ctx"], LAUNCH.WATCH, "ptr")
+    count, start = r.field(state, CHECK.COUNT, "i64"), r.field(state, CHECK.FINDINGS, "ptr")
+    key = {FINDING.KIND: kind, FINDING.LINE: line, FINDING.OTHER_LINE: other_line}
+    with r.count(count) as i:
+        known = r.item(start, i, FINDING.SIZE)
+        with r.when(r.both(*(r.equals(r.field(known, at, "i32"), value) for at, value in key.items()))):
+            r.change(known, FINDING.COUNT, "add", 1, "i64")
+            r.give()
+    with r.when(r.is_at_least(count, r.field(state, CHECK.CAPACITY, "i64"))):
+        r.change(state, CHECK.DROPPED, "add", 1, "i64")
+        r.give()
+    fresh = r.item(start, count, FINDING.SIZE)
+    r.put(state, CHECK.COUNT, r.op("add", count, 1))
+    r.put_fields(fresh, {**key, FINDING.SPACE: space, FINDING.ADDRESS: address, FINDING.WHO: who})
+    r.put_fields(fresh, {FINDING.OTHER: other, FINDING.BYTES: length, FINDING.FLAGS: flags})
+    r.put(fresh, FINDING.COUNT, r.const("i64", 1))

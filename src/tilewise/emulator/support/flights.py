@@ -25,42 +25,44 @@ from tilewise.emulator.layout import (
     Status,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import each_block, each_warp
-from tilewise.emulator.support.memory_access import give_failed_if_null, resolve
-from tilewise.emulator.support.seeds import advance_seed
+from tilewise.emulator.support.mbarrier import arrive_each
+from tilewise.emulator.support.memory_access import copy_to_shared, find_memory, locate_block
 
-__all__ = ["CAPACITY", "queue_bytes", "routines"]
+__all__ = [
+    "CAPACITY",
+    "advance_seed",
+    "append_flight",
+    "complete_all_flights",
+    "complete_one_flight",
+    "free_waiting",
+    "issue_flight",
+    "maybe_complete_random",
+    "queue_bytes",
+]
 
 CAPACITY = 256  # flights of a cluster; one more completes the oldest
 _EAGER, _LATE, _SEEDED = 0, 1, 2
-PHASE = 61  # the bit of an mbarrier that is its phase's parity
-_PERFORMERS = {
-    Flight.COPY: "tw_fly_copy",
-    Flight.ARRIVE: "tw_fly_arrive",
-    Flight.BULK: "tw_fly_bulk",
-    Flight.TENSOR: "tw_fly_bulk",
-    Flight.REMOTE: "tw_fly_bulk",
-}
+_PHASE = 61  # the bit of an mbarrier that is its phase's parity
+_SEED = 16  # in a worker's memory
+_ALL = Value("i32", "-1")  # lanes
+
+
+def advance_seed(r: Routine) -> Value:
+    """Return the worker's next random number of 64 bits, of which the high ones are the better ones."""
+    seed = r.op("mul", r.field(r["worker"], _SEED, "i64"), 6364136223846793005)
+    seed = r.op("add", seed, 1442695040888963407)
+    r.put(r["worker"], _SEED, seed)
+    return seed
 
 
 def queue_bytes(capacity: int) -> int:
     return QUEUE.SLOTS + capacity * FLIGHT.SIZE
 
 
-def routines() -> list[Routine]:
-    waiting = [_commit(), _await(), _complete_one(), _maybe_complete_random(), _any_warp_free()]
-    waiting += [_free_waiting(), _complete_all()]
-    return [_flight(), _issue(), _drop(), _perform(), *waiting, _copy(), _spoil(), _arrive()]
-
-
 def _queue(r: Routine) -> Value:
     return r.field(r["block"], BLOCK.FLIGHTS, "ptr")
-
-
-def _perform_flight(r: Routine, flight: Value, mask: Value | int = -1) -> Value:
-    """Complete a flight for some of its lanes: 0, or anything else after a fault."""
-    return r.call("tw_perform", "i32", r["ctx"], r["worker"], flight, mask)
 
 
 def _order_is(r: Routine, order: int) -> Value:
@@ -68,9 +70,9 @@ def _order_is(r: Routine, order: int) -> Value:
 
 
 # -- issuing ------------------------------------------------------------------------------------------
-def _flight() -> Routine:
+@routine("tw_flight", "ptr", *POINTERS)
+def append_flight(r: Routine, kind: I32, group: I32, mask: I32, line: I32) -> None:
     """Append a flight to the queue and return it, its data to be filled in; null after a fault."""
-    r = Routine("tw_flight", "ptr", **POINTERS, kind="i32", group="i32", mask="i32", line="i32")
     queue = _queue(r)
     found = r.variable("ptr", r.field(queue, QUEUE.FREE, "ptr"))
     with r.when(r.is_null(found.get())):
@@ -89,24 +91,18 @@ def _flight() -> Routine:
     last = r.field(queue, QUEUE.LAST, "ptr")
     r.put(slot, FLIGHT.PREVIOUS, last)
     r.put(slot, FLIGHT.NEXT, NULL)
-    with r.when(r.is_null(last)):
-        r.put(queue, QUEUE.FIRST, slot)
-    with r.otherwise():
-        r.put(last, FLIGHT.NEXT, slot)
+    r.put(_next_slot(r, queue, last), 0, slot)
     r.put(queue, QUEUE.LAST, slot)
     r.change(queue, QUEUE.COUNT, "add", 1, "i64")
-    for offset, name in (
-        (FLIGHT.KIND, "kind"),
-        (FLIGHT.CLASS, "group"),
-        (FLIGHT.LINE, "line"),
-        (FLIGHT.LANES, "mask"),
-        (FLIGHT.WARP, "warp"),
-        (FLIGHT.BLOCK, "block"),
-    ):
-        r.put(slot, offset, r[name])
-    r.copy(r.at(slot, FLIGHT.GROUPS), _counters(r, r["warp"], r["group"]), 128)
+    r.put_fields(slot, {FLIGHT.KIND: kind, FLIGHT.CLASS: group, FLIGHT.LINE: line, FLIGHT.LANES: mask})
+    r.put_fields(slot, {FLIGHT.WARP: r["warp"], FLIGHT.BLOCK: r["block"]})
+    r.copy(r.at(slot, FLIGHT.GROUPS), _counters(r, r["warp"], group), 128)
     r.give(slot)
-    return r
+
+
+def _next_slot(r: Routine, queue: Value, flight: Value) -> Value:
+    """Return the pointer to what follows a flight, or to the queue's first one if there is none."""
+    return r.select(r.is_null(flight), r.at(queue, QUEUE.FIRST), r.at(flight, FLIGHT.NEXT))
 
 
 def _counters(r: Routine, warp: Value, group: Value) -> Value:
@@ -115,117 +111,109 @@ def _counters(r: Routine, warp: Value, group: Value) -> Value:
     return r.at(warp, r.select(bulk, r.const("i64", WARP.BULKS), WARP.COPIES))
 
 
-def _issue() -> Routine:
+@routine("tw_fly", "i32", *POINTERS)
+def issue_flight(r: Routine, flight: Ptr) -> None:
     """Issue a flight whose data is filled in; in eager order complete it at once."""
-    r = Routine("tw_fly", "i32", **POINTERS, flight="ptr")
     with r.when(_order_is(r, _EAGER)):
-        r.give(_perform_flight(r, r["flight"]))
-    r.give(r.call("tw_gust", "i32", r["ctx"], r["worker"], r["block"]))
-    return r
+        r.give(_perform_flight(r, flight))
+    r.give(maybe_complete_random(r))
 
 
 # -- completing ---------------------------------------------------------------------------------------
-def _drop() -> Routine:
+@routine("tw_flight_drop", "void")
+def _drop(r: Routine, flight: Ptr) -> None:
     """Remove a flight from the queue."""
-    r = Routine("tw_flight_drop", "void", flight="ptr")
-    flight = r["flight"]
     queue = r.field(r.field(flight, FLIGHT.BLOCK, "ptr"), BLOCK.FLIGHTS, "ptr")
     before, after = r.field(flight, FLIGHT.PREVIOUS, "ptr"), r.field(flight, FLIGHT.NEXT, "ptr")
-    with r.when(r.is_null(before)):
-        r.put(queue, QUEUE.FIRST, after)
-    with r.otherwise():
-        r.put(before, FLIGHT.NEXT, after)
-    with r.when(r.is_null(after)):
-        r.put(queue, QUEUE.LAST, before)
-    with r.otherwise():
-        r.put(after, FLIGHT.PREVIOUS, before)
+    r.put(_next_slot(r, queue, before), 0, after)
+    r.put(r.select(r.is_null(after), r.at(queue, QUEUE.LAST), r.at(after, FLIGHT.PREVIOUS)), 0, before)
     r.put(flight, FLIGHT.NEXT, r.field(queue, QUEUE.FREE, "ptr"))
     r.put(queue, QUEUE.FREE, flight)
     r.change(queue, QUEUE.COUNT, "sub", 1, "i64")
-    return r
 
 
-def _perform() -> Routine:
-    """Complete a flight for some of its lanes; remove it with the last of them."""
-    r = Routine("tw_perform", "i32", ctx="ptr", worker="ptr", flight="ptr", mask="i32")
-    flight = r["flight"]
+@routine("tw_perform", "i32", "ctx", "worker")
+def _perform_flight(r: Routine, flight: Ptr, mask: I32 = _ALL) -> None:
+    """Complete a flight for some of its lanes: 0, or anything else after a fault; remove it with the last of them."""
     block, warp = r.field(flight, FLIGHT.BLOCK, "ptr"), r.field(flight, FLIGHT.WARP, "ptr")
     lanes = r.field(flight, FLIGHT.LANES, "i32")
-    now = r.op("and", lanes, r["mask"])
+    now = r.op("and", lanes, mask)
     rest = r.op("xor", lanes, now)
     r.put(flight, FLIGHT.LANES, rest)
     kind = r.field(flight, FLIGHT.KIND, "i32")
     answer = r.variable("i32", 0)
-    for number, performer in _PERFORMERS.items():
-        with r.when(r.equals(kind, number)):
-            answer.put(r.call(performer, "i32", r["ctx"], r["worker"], block, warp, flight, now))
+    with r.when(r.equals(kind, Flight.COPY)):
+        answer.put(_copy(r, flight, now, block=block, warp=warp))
+    with r.otherwise_when(r.equals(kind, Flight.ARRIVE)):
+        answer.put(_arrive(r, flight, now, block=block, warp=warp))
+    with r.otherwise():
+        answer.put(r.call("tw_fly_bulk", "i32", r["ctx"], r["worker"], block, warp, flight, now))
     with r.when(r.equals(rest, 0)):
-        r.call("tw_flight_drop", "void", flight)
+        _drop(r, flight)
     r.change(block, BLOCK.PROGRESS, "add", 1, "i64")
     r.give(answer.get())
-    return r
 
 
 # -- waiting ------------------------------------------------------------------------------------------
-def _commit() -> Routine:
+@routine("tw_commit", "void", "warp")
+def _commit(r: Routine, mask: I32, group: I32) -> None:
     """Commit a group, for some lanes of a warp."""
-    r = Routine("tw_commit", "void", warp="ptr", mask="i32", group="i32")
-    counters = _counters(r, r["warp"], r["group"])
-    with r.each_lane(r["mask"]) as lane:
+    counters = _counters(r, r["warp"], group)
+    with r.each_lane(mask) as lane:
         r.change(r.item(counters, lane, 4), 0, "add", 1)
-    return r
 
 
-def _await() -> Routine:
+@routine("tw_await", "i32", *POINTERS)
+def _await(r: Routine, mask: I32, group: I32, keep: I32) -> None:
     """Complete all groups of some lanes but their last ``keep``; with -1, all."""
-    r = Routine("tw_await", "i32", **POINTERS, mask="i32", group="i32", keep="i32")
     flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
-    counters = _counters(r, r["warp"], r["group"])
+    counters = _counters(r, r["warp"], group)
     with r.loop() as loop:
         this = flight.get()
         loop.leave(r.is_null(this))
         flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
         mine = r.equals(r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
-        same = r.equals(r.field(this, FLIGHT.CLASS, "i32"), r["group"])
+        same = r.equals(r.field(this, FLIGHT.CLASS, "i32"), group)
         loop.again(r.negation(r.both(mine, same)))
         due = r.variable("i32", 0)
-        with r.each_lane(r.op("and", r.field(this, FLIGHT.LANES, "i32"), r["mask"])) as lane:
+        with r.each_lane(r.op("and", r.field(this, FLIGHT.LANES, "i32"), mask)) as lane:
             own = r.element(r.at(this, FLIGHT.GROUPS), lane, "i32")
             after = r.op("sub", r.element(counters, lane, "i32"), own)  # groups closed since
-            with r.when(r.compare("icmp sgt", after, r["keep"])):
+            with r.when(r.compare("icmp sgt", after, keep)):
                 due.put(r.op("or", due.get(), r.op("shl", 1, lane)))
         loop.again(r.equals(due.get(), 0))
         r.give_unless_zero(_perform_flight(r, this, due.get()))
-    r.give(0)
-    return r
 
 
-def _complete_one() -> Routine:
+@routine("tw_idle", "i32", "ctx", "worker", "block")
+def complete_one_flight(r: Routine) -> None:
     """Complete one flight, as no warp of the cluster can go on; one that an mbarrier waits for first.
 
     1 if there was one, 0 if not, 2 after a fault.
     """
-    r = Routine("tw_idle", "i32", ctx="ptr", worker="ptr", block="ptr")
     queue = _queue(r)
     r.give_if(r.is_null(queue), 0)
     first = r.field(queue, QUEUE.FIRST, "ptr")
     r.give_if(r.is_null(first), 0)
-    chosen, flight = r.variable("ptr", first), r.variable("ptr", first)
+    awaited = _find_awaited(r, queue)
+    failed = _perform_flight(r, r.select(r.is_null(awaited), first, awaited))
+    r.give(r.select(r.equals(failed, 0), 1, 2))
+
+
+def _find_awaited(r: Routine, queue: Value) -> Value:
+    """Return the oldest flight that an mbarrier waits for, or null."""
+    flight = r.variable("ptr", r.field(queue, QUEUE.FIRST, "ptr"))
     with r.loop() as loop:
         this = flight.get()
         loop.leave(r.is_null(this))
-        on_mbarrier = r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER)
-        with r.when(on_mbarrier):
-            chosen.put(this)
-        loop.leave(on_mbarrier)
+        loop.leave(r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER))
         flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
-    r.give(r.select(r.equals(_perform_flight(r, chosen.get()), 0), 1, 2))
-    return r
+    return flight.get()
 
 
-def _maybe_complete_random() -> Routine:
+@routine("tw_gust", "i32", "ctx", "worker", "block")
+def maybe_complete_random(r: Routine) -> None:
     """In seeded order: complete a random flight with a probability of a quarter."""
-    r = Routine("tw_gust", "i32", ctx="ptr", worker="ptr", block="ptr")
     r.give_if(r.negation(_order_is(r, _SEEDED)), 0)
     queue = _queue(r)
     r.give_if(r.is_null(queue), 0)
@@ -237,12 +225,11 @@ def _maybe_complete_random() -> Routine:
     with r.count(r.op("urem", r.op("lshr", seed, 33), count)):
         flight.put(r.field(flight.get(), FLIGHT.NEXT, "ptr"))
     r.give(_perform_flight(r, flight.get()))
-    return r
 
 
-def _any_warp_free() -> Routine:
+@routine("tw_any_free", "i1", "ctx", "block")
+def _any_warp_free(r: Routine) -> None:
     """Whether some warp of a cluster may go on: it waits at no mbarrier, or at one whose phase is complete."""
-    r = Routine("tw_any_free", "i1", ctx="ptr", block="ptr")
     found = r.reserve("ptr")
     with (
         each_block(r, r.field(r["block"], BLOCK.FIRST, "ptr")) as (_, block),
@@ -251,99 +238,83 @@ def _any_warp_free() -> Routine:
     ):
         r.give_if(r.equals(r.field(warp, WARP.AWAITING, "i32"), 0), 1)
         address = r.wide(r.field(warp, WARP.AWAITED, "i32"))
-        wrong = r.call("tw_cluster_place", "i32", r["ctx"], block, address, found)
+        wrong = locate_block(r, address, found, block=block)
         r.give_if(r.differs(wrong, 0), 1)
         shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
         state = r.field(r.at(shared, r.op("and", address, (1 << RANK_SHIFT) - 1)), 0, "i64")
-        phase = r.narrow(r.op("and", r.op("lshr", state, PHASE), 1))
+        phase = r.narrow(r.op("and", r.op("lshr", state, _PHASE), 1))
         r.give_if(r.differs(phase, r.field(warp, WARP.AWAITED_PHASE, "i32")), 1)
     r.give(0)
-    return r
 
 
-def _free_waiting() -> Routine:
+@routine("tw_free_waiting", "i32", "ctx", "worker", "block")
+def free_waiting(r: Routine) -> None:
     """In late order, while all warps of a cluster wait at mbarriers: complete flights that mbarriers wait for,
     until a warp may go on.
 
     NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
     """
-    r = Routine("tw_free_waiting", "i32", ctx="ptr", worker="ptr", block="ptr")
     queue = _queue(r)
     r.give_if(r.op("or", r.is_null(queue), r.negation(_order_is(r, _LATE))), 0)
     with r.loop() as loop:
-        flight = r.field(queue, QUEUE.FIRST, "ptr")
-        loop.leave(r.is_null(flight))
-        loop.leave(r.call("tw_any_free", "i1", r["ctx"], r["block"]))
-        chosen = r.variable("ptr", flight)
-        with r.loop() as search:
-            this = chosen.get()
-            search.leave(r.is_null(this))
-            search.leave(r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER))
-            chosen.put(r.field(this, FLIGHT.NEXT, "ptr"))
-        loop.leave(r.is_null(chosen.get()))
-        r.give_unless_zero(_perform_flight(r, chosen.get()))
-    r.give(0)
-    return r
+        loop.leave(r.is_null(r.field(queue, QUEUE.FIRST, "ptr")))
+        loop.leave(_any_warp_free(r))
+        awaited = _find_awaited(r, queue)
+        loop.leave(r.is_null(awaited))
+        r.give_unless_zero(_perform_flight(r, awaited))
 
 
-def _complete_all() -> Routine:
+@routine("tw_land", "i32", "ctx", "worker", "block")
+def complete_all_flights(r: Routine) -> None:
     """Complete all flights, at a cluster's end."""
-    r = Routine("tw_land", "i32", ctx="ptr", worker="ptr", block="ptr")
     with r.loop() as loop:
-        left = r.call("tw_idle", "i32", r["ctx"], r["worker"], r["block"])
+        left = complete_one_flight(r)
         loop.leave(r.equals(left, 0))
         r.give_if(r.equals(left, 2), left)
-    r.give(0)
-    return r
 
 
 # -- two kinds ----------------------------------------------------------------------------------------
 COPY_SOURCES, COPY_PLACES, COPY_READS, COPY_SIZE = 0, 256, 512, 640
 
 
-def _copy() -> Routine:
+@routine("tw_fly_copy", "i32", *POINTERS)
+def _copy(r: Routine, flight: Ptr, mask: I32) -> None:
     """Perform a ``cp.async``: copy a few bytes of each lane from global to shared memory."""
-    r = Routine("tw_fly_copy", "i32", **POINTERS, flight="ptr", mask="i32")
-    data = r.at(r["flight"], FLIGHT.DATA)
+    data = r.at(flight, FLIGHT.DATA)
     sources, places, reads = (r.at(data, offset) for offset in (COPY_SOURCES, COPY_PLACES, COPY_READS))
-    size, line = r.field(data, COPY_SIZE, "i32"), r.field(r["flight"], FLIGHT.LINE, "i32")
-    r.give(r.call("tw_copy", "i32", *r.pointers(), sources, places, r["mask"], size, reads, line))
-    return r
+    size, line = r.field(data, COPY_SIZE, "i32"), r.field(flight, FLIGHT.LINE, "i32")
+    r.give(copy_to_shared(r, sources, places, mask, size, reads, line=line))
 
 
-def _spoil() -> Routine:
+@routine("tw_spoil", "i32", *POINTERS)
+def _spoil(r: Routine, places: Ptr, mask: I32, size: I32, line: I32) -> None:
     """Overwrite the destination of a copy in flight, so that a read before its end gives uninitialised data.
 
     The hardware may write there at any time from now on, so nothing may count on what was there before.
     """
-    r = Routine("tw_spoil", "i32", **POINTERS, places="ptr", mask="i32", size="i32", line="i32")
-    with r.each_lane(r["mask"]) as lane:
-        place = resolve(r, r.element(r["places"], lane, "i64"), r["size"], Space.OWN, lane, 1)
-        give_failed_if_null(r, place)
-        r.fill(place, 0xFF, r.wide(r["size"]))
-    r.give(0)
-    return r
+    with r.each_lane(mask) as lane:
+        place = find_memory(r, r.element(places, lane, "i64"), size, Space.OWN, lane, 1)
+        r.fill(place, 0xFF, r.wide(size))
 
 
-def _arrive() -> Routine:
+@routine("tw_fly_arrive", "i32", *POINTERS)
+def _arrive(r: Routine, flight: Ptr, mask: I32) -> None:
     """Perform ``cp.async.mbarrier.arrive``: complete the lanes' earlier copies, then arrive."""
-    r = Routine("tw_fly_arrive", "i32", **POINTERS, flight="ptr", mask="i32")
-    flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
+    following = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
     with r.loop() as loop:
-        this = flight.get()
-        loop.leave(r.equals(this, r["flight"]))
-        flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
+        this = following.get()
+        loop.leave(r.equals(this, flight))
+        following.put(r.field(this, FLIGHT.NEXT, "ptr"))
         mine = r.equals(r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
         copies = r.equals(r.field(this, FLIGHT.KIND, "i32"), Flight.COPY)
-        lanes = r.op("and", r.field(this, FLIGHT.LANES, "i32"), r["mask"])
+        lanes = r.op("and", r.field(this, FLIGHT.LANES, "i32"), mask)
         due = r.both(mine, copies, r.differs(lanes, 0))
         loop.again(r.negation(due))
-        r.give_unless_zero(_perform_flight(r, this, r["mask"]))
-    data = r.at(r["flight"], FLIGHT.DATA)
-    line = r.field(r["flight"], FLIGHT.LINE, "i32")
+        r.give_unless_zero(_perform_flight(r, this, mask))
+    data = r.at(flight, FLIGHT.DATA)
+    line = r.field(flight, FLIGHT.LINE, "i32")
     # NOTE: it is not the warp that arrives now. What it waits for itself it waits for still.
     awaiting = r.field(r["warp"], WARP.AWAITING, "i32")
-    failed = r.call("tw_arrive", "i32", *r.pointers(), data, r["mask"], line)
+    failed = arrive_each(r, data, mask, line=line)
     r.put(r["warp"], WARP.AWAITING, awaiting)
     r.give(failed)
-    return r

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 
 from tilewise.emulator.layout import BLOCK, WARP, FaultKind, Mbarrier, MbarrierFault, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import POINTERS, MutableValue, Routine
-from tilewise.emulator.support.memory_access import give_failed_if_null, record_fault, resolve
+from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
+from tilewise.emulator.support.memory_access import find_memory, record_fault
 
-__all__ = ["COUNT_BITS", "describe", "routines"]
+__all__ = ["COUNT_BITS", "arrive_each", "complete_bytes", "describe"]
 
 COUNT_BITS = 20
 _MOST = (1 << COUNT_BITS) - 1
@@ -41,155 +41,135 @@ def describe(address: int, state: int) -> str:
     )
 
 
-def routines() -> list[Routine]:
-    return [_change(), _each_lane(), _arrive(), _complete()]
+class _ChangeRoutine(Routine):
+    """The routine that changes an mbarrier, whose fields are its variables."""
 
+    def read_state(self) -> None:
+        self.whole = self.field(self["place"], 0, "i64")
+        self.pending = self.variable("i64", self.op("and", self.whole, _MOST))
+        self.expected = self.variable("i64", self.op("and", self.op("lshr", self.whole, _EXPECTED), _MOST))
+        self.bytes = self.variable("i64", self.op("ashr", self.op("shl", self.whole, 3), 43))
+        self.phase = self.variable("i64", self.op("and", self.op("lshr", self.whole, _PHASE), 1))
+        self.layout = self.op("lshr", self.whole, _LAYOUT)
 
-class _State:
-    """The fields of an mbarrier, as variables of a routine."""
+    def write_state(self) -> None:
+        count = self.op("and", self.bytes.get(), (1 << 21) - 1)
+        parts = (
+            (self.expected.get(), _EXPECTED),
+            (count, _BYTES),
+            (self.phase.get(), _PHASE),
+            (self.layout, _LAYOUT),
+        )
+        moved = [self.op("shl", value, bit) for value, bit in parts]
+        self.put(self["place"], 0, self.either(self.pending.get(), *moved))
 
-    def __init__(self, r: Routine, place: Value) -> None:
-        self.r, self.place = r, place
-        self.whole = r.field(place, 0, "i64")
-        self.pending = r.variable("i64", r.op("and", self.whole, _MOST))
-        self.expected = r.variable("i64", r.op("and", r.op("lshr", self.whole, _EXPECTED), _MOST))
-        self.bytes = r.variable("i64", r.op("ashr", r.op("shl", self.whole, 3), 43))
-        self.phase = r.variable("i64", r.op("and", r.op("lshr", self.whole, _PHASE), 1))
-        self.layout = r.op("lshr", self.whole, _LAYOUT)
+    def is_operation(self, *operations: Mbarrier) -> AbstractContextManager[None]:
+        """Write what one of some operations does."""
+        return self.when(self.either(*(self.equals(self["operation"], one) for one in operations)))
 
-    @property
-    def valid(self) -> Value:
-        return self.r.is_below(self.r.op("sub", self.layout, 1), 2)
+    def refuse_unless(self, holds: Value, why: MbarrierFault) -> None:
+        self.give_if(self.negation(holds), int(why))
 
-    @property
-    def most(self) -> Value:
-        """The most arrivals that may be pending."""
-        first = self.r.equals(self.layout, 1)
-        return self.r.select(first, self.r.const("i64", _MOST), _MOST_V1)
+    def answer(self, operation: Mbarrier, holds: Value) -> None:
+        """Have an operation give whether something holds."""
+        with self.is_operation(operation):
+            self.put(self["result"], 0, self.wide(holds))
+            self.give(0)
+
+    def initialise(self, operation: Mbarrier, layout: int, most: int) -> None:
+        count = self["value"]
+        with self.is_operation(operation):
+            self.refuse_unless(self.is_below(self.op("sub", count, 1), most), MbarrierFault.COUNT)
+            twice = self.op("or", count, self.op("shl", count, _EXPECTED))
+            self.put(
+                self["place"], 0, self.op("or", twice, self.op("shl", self.const("i64", layout), _LAYOUT))
+            )
+            self.give(0)
+
+    def expect(self, wanted: Value) -> None:
+        """Add to the bytes that the phase waits for."""
+        total = self.op("add", self.bytes.get(), wanted)
+        self.refuse_unless(self.is_at_most(self.op("add", total, _MOST), 2 * _MOST), MbarrierFault.BYTES)
+        self.bytes.put(total)
+
+    def arrive(self, count: Value) -> None:
+        """Subtract arrivals from those pending."""
+        self.refuse_unless(self.is_at_most(count, self.pending.get()), MbarrierFault.TOO_MANY)
+        self.refuse_unless(self.differs(count, 0), MbarrierFault.COUNT)
+        self.pending.put(self.op("sub", self.pending.get(), count))
+        with self.is_operation(Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE):
+            self.refuse_unless(self.differs(self.pending.get(), 0), MbarrierFault.COMPLETES)
+        with self.is_operation(Mbarrier.DROP, Mbarrier.DROP_INCOMPLETE):
+            self.expected.put(self.intrinsic("llvm.usub.sat", self.expected.get(), count))
 
     def settle(self) -> None:
         """Begin the next phase if no arrivals and no bytes are pending; write the state to memory."""
-        r = self.r
-        no_arrivals = r.equals(self.pending.get(), 0)
-        no_bytes = r.equals(self.bytes.get(), 0)
-        with r.when(r.both(no_arrivals, no_bytes)):
-            self.phase.put(r.op("xor", self.phase.get(), 1))
+        with self.when(self.both(self.equals(self.pending.get(), 0), self.equals(self.bytes.get(), 0))):
+            self.phase.put(self.op("xor", self.phase.get(), 1))
             self.pending.put(self.expected.get())
-        self.write()
-
-    def write(self) -> None:
-        r = self.r
-        count = r.op("and", self.bytes.get(), (1 << 21) - 1)
-        whole = r.op("or", self.pending.get(), r.op("shl", self.expected.get(), _EXPECTED))
-        whole = r.op("or", whole, r.op("shl", count, _BYTES))
-        whole = r.op("or", whole, r.op("shl", self.phase.get(), _PHASE))
-        r.put(self.place, 0, r.op("or", whole, r.op("shl", self.layout, _LAYOUT)))
+        self.write_state()
 
 
-def _change() -> Routine:
+@routine("tw_mbarrier_change", "i32")
+def _change(r: _ChangeRoutine, place: Ptr, operation: I32, value: I64, length: I64, result: Ptr) -> None:
     """Perform one thread's operation on an mbarrier: 0, or what is wrong. ``result`` gets the operation's result."""
-    names = {"place": "ptr", "operation": "i32", "value": "i64", "bytes": "i64", "result": "ptr"}
-    r = Routine("tw_mbarrier_change", "i32", **names)
-    place, value = r["place"], r["value"]
-    for operation, layout, most in ((Mbarrier.INIT, 1, _MOST), (Mbarrier.INIT_V1, 2, _MOST_V1)):
-        with _is_operation(r, operation):
-            _refuse_unless(r, r.is_below(r.op("sub", value, 1), most), MbarrierFault.COUNT)
-            twice = r.op("or", value, r.op("shl", value, _EXPECTED))
-            r.put(place, 0, r.op("or", twice, r.op("shl", r.const("i64", layout), _LAYOUT)))
-            r.give(0)
-    state = _State(r, place)
-    _refuse_unless(r, state.valid, MbarrierFault.NOT_INITIALISED)
-    with _is_operation(r, Mbarrier.INVALIDATE):
+    r.initialise(Mbarrier.INIT, 1, _MOST)
+    r.initialise(Mbarrier.INIT_V1, 2, _MOST_V1)
+    r.read_state()
+    r.refuse_unless(r.is_below(r.op("sub", r.layout, 1), 2), MbarrierFault.NOT_INITIALISED)
+    with r.is_operation(Mbarrier.INVALIDATE):
         r.put(place, 0, r.const("i64", -1))
         r.give(0)
-    with _is_operation(r, Mbarrier.IS_LAYOUT):
-        r.put(r["result"], 0, r.wide(r.equals(state.layout, value)))
+    r.answer(Mbarrier.IS_LAYOUT, r.equals(r.layout, value))
+    r.answer(Mbarrier.TEST_STATE, r.differs(r.op("and", r.op("lshr", value, _PHASE), 1), r.phase.get()))
+    r.answer(Mbarrier.TEST_PARITY, r.differs(r.op("and", value, 1), r.phase.get()))
+    r.put(result, 0, r.whole)
+    with r.is_operation(Mbarrier.INCREMENT):
+        more = r.op("add", r.pending.get(), 1)
+        most = r.select(r.equals(r.layout, 1), r.const("i64", _MOST), _MOST_V1)
+        r.refuse_unless(r.is_at_most(more, most), MbarrierFault.COUNT)
+        r.pending.put(more)
+        r.write_state()
         r.give(0)
-    with _is_operation(r, Mbarrier.TEST_STATE):
-        over = r.differs(r.op("and", r.op("lshr", value, _PHASE), 1), state.phase.get())
-        r.put(r["result"], 0, r.wide(over))
-        r.give(0)
-    with _is_operation(r, Mbarrier.TEST_PARITY):
-        over = r.differs(r.op("and", value, 1), state.phase.get())
-        r.put(r["result"], 0, r.wide(over))
-        r.give(0)
-    r.put(r["result"], 0, state.whole)
-    with _is_operation(r, Mbarrier.INCREMENT):
-        more = r.op("add", state.pending.get(), 1)
-        _refuse_unless(r, r.is_at_most(more, state.most), MbarrierFault.COUNT)
-        state.pending.put(more)
-        state.write()
-        r.give(0)
-    wanted = r.variable("i64", r["bytes"])
-    with _is_operation(r, Mbarrier.COMPLETE):
-        wanted.put(r.op("sub", 0, r["bytes"]))
-    _expect(r, state, wanted)
-    arrives = r.op("and", r.op("lshr", sum(1 << item for item in _ARRIVING), r["operation"]), 1)
-    with r.when(r.differs(arrives, 0)):
-        _arrive_count(r, state, value)
-    state.settle()
-    r.give(0)
-    return r
+    r.expect(r.select(r.equals(operation, Mbarrier.COMPLETE), r.op("sub", 0, length), length))
+    with r.is_operation(*_ARRIVING):
+        r.arrive(value)
+    r.settle()
 
 
-def _is_operation(r: Routine, operation: Mbarrier) -> AbstractContextManager[None]:
-    return r.when(r.equals(r["operation"], operation))
-
-
-def _refuse_unless(r: Routine, holds: Value, why: MbarrierFault) -> None:
-    r.give_if(r.negation(holds), int(why))
-
-
-def _expect(r: Routine, state: _State, wanted: MutableValue) -> None:
-    """Add to the bytes that the phase waits for."""
-    total = r.op("add", state.bytes.get(), wanted.get())
-    inside = r.is_at_most(r.op("add", total, _MOST), 2 * _MOST)
-    _refuse_unless(r, inside, MbarrierFault.BYTES)
-    state.bytes.put(total)
-
-
-def _arrive_count(r: Routine, state: _State, count: Value) -> None:
-    """Subtract arrivals from those pending."""
-    _refuse_unless(r, r.is_at_most(count, state.pending.get()), MbarrierFault.TOO_MANY)
-    _refuse_unless(r, r.differs(count, 0), MbarrierFault.COUNT)
-    state.pending.put(r.op("sub", state.pending.get(), count))
-    for operation in (Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE):
-        with _is_operation(r, operation):
-            _refuse_unless(r, r.differs(state.pending.get(), 0), MbarrierFault.COMPLETES)
-    for operation in (Mbarrier.DROP, Mbarrier.DROP_INCOMPLETE):
-        with _is_operation(r, operation):
-            state.expected.put(r.intrinsic("llvm.usub.sat", state.expected.get(), count))
-
-
-def _each_lane() -> Routine:
+@routine("tw_mbarrier", "i32", *POINTERS)
+def _each_lane(
+    r: Routine,
+    places: Ptr,
+    values: Ptr,
+    counts: Ptr,
+    results: Ptr,
+    operation: I32,
+    space: I32,
+    mask: I32,
+    line: I32,
+) -> None:
     """Perform an operation for each lane of a warp, one after the other: 0, or 1 after a fault."""
-    names = {"places": "ptr", "values": "ptr", "bytes": "ptr", "results": "ptr"}
-    kinds = {"operation": "i32", "space": "i32", "mask": "i32", "line": "i32"}
-    r = Routine("tw_mbarrier", "i32", **POINTERS, **names, **kinds)
     missed = r.variable("i32", 0)
-    with r.each_lane(r["mask"]) as lane:
-        address = r.element(r["places"], lane, "i64")
-        place = resolve(r, address, 8, r["space"], lane, 1)
-        give_failed_if_null(r, place)
-        value, count = (r.element(r[name], lane, "i64") for name in ("values", "bytes"))
-        result = r.item(r["results"], lane, 8)
-        wrong = r.call("tw_mbarrier_change", "i32", place, r["operation"], value, count, result)
+    with r.each_lane(mask) as lane:
+        address = r.element(places, lane, "i64")
+        place = find_memory(r, address, 8, space, lane, 1)
+        value, count = (r.element(source, lane, "i64") for source in (values, counts))
+        result = r.item(results, lane, 8)
+        wrong = _change(r, place, operation, value, count, result)
         _fault_if_wrong(r, wrong, lane, address)
-        tests = r.is_at_most(r.op("sub", r["operation"], Mbarrier.TEST_STATE), 1)
+        tests = r.is_at_most(r.op("sub", operation, Mbarrier.TEST_STATE), 1)
         with r.when(r.both(tests, r.equals(r.field(result, 0, "i64"), 0))):
             missed.put(r.op("or", missed.get(), r.op("shl", 1, lane)))
             _note(r, place, address)
     r.put(r["warp"], WARP.AWAITING, missed.get())
-    r.give(0)
-    return r
 
 
 def _note(r: Routine, place: Value, address: Value) -> None:
     """Record the mbarrier whose phase the warp found incomplete, for the message of a deadlock."""
-    phase = r.op("and", r.op("lshr", r.field(place, 0, "i64"), _PHASE), 1)
-    r.put(r["warp"], WARP.AWAITED, r.narrow(address))
-    r.put(r["warp"], WARP.AWAITED_LINE, r["line"])
-    r.put(r["warp"], WARP.AWAITED_PHASE, r.narrow(phase))
+    phase = r.narrow(r.op("and", r.op("lshr", r.field(place, 0, "i64"), _PHASE), 1))
+    noted = {WARP.AWAITED: r.narrow(address), WARP.AWAITED_LINE: r["line"], WARP.AWAITED_PHASE: phase}
+    r.put_fields(r["warp"], noted)
 
 
 def _fault_if_wrong(r: Routine, wrong: Value, lane: Value, address: Value) -> None:
@@ -199,26 +179,20 @@ def _fault_if_wrong(r: Routine, wrong: Value, lane: Value, address: Value) -> No
         r.give(1)
 
 
-def _arrive() -> Routine:
+@routine("tw_arrive", "i32", *POINTERS)
+def arrive_each(r: Routine, places: Ptr, mask: I32, line: I32) -> None:
     """Arrive once for each lane, at the lane's own mbarrier."""
-    r = Routine("tw_arrive", "i32", **POINTERS, places="ptr", mask="i32", line="i32")
     ones, none, results = (r.reserve("[32 x i64]", 64) for _ in range(3))
     with r.count(32) as lane:
         r.put(r.item(ones, lane, 8), 0, r.const("i64", 1))
     r.fill(none, 0, 256)
-    given = (r["places"], ones, none, results, Mbarrier.ARRIVE, Space.SHARED, r["mask"], r["line"])
-    r.give(r.call("tw_mbarrier", "i32", *r.pointers(), *given))
-    return r
+    r.give(_each_lane(r, places, ones, none, results, Mbarrier.ARRIVE, Space.SHARED, mask))
 
 
-def _complete() -> Routine:
+@routine("tw_complete", "i32", *POINTERS)
+def complete_bytes(r: Routine, address: I64, length: I64, lane: I32, line: I32) -> None:
     """Subtract bytes that a copy wrote from those that an mbarrier in the cluster's shared memory waits for."""
-    r = Routine("tw_complete", "i32", **POINTERS, address="i64", bytes="i64", lane="i32", line="i32")
-    place = resolve(r, r["address"], 8, Space.SHARED, r["lane"], 1)
-    give_failed_if_null(r, place)
-    given = (Mbarrier.COMPLETE, r.const("i64", 0), r["bytes"], r.reserve("i64", 8))
-    wrong = r.call("tw_mbarrier_change", "i32", place, *given)
-    _fault_if_wrong(r, wrong, r["lane"], r["address"])
+    place = find_memory(r, address, 8, Space.SHARED, lane, 1)
+    wrong = _change(r, place, Mbarrier.COMPLETE, 0, length, r.reserve("i64", 8))
+    _fault_if_wrong(r, wrong, lane, address)
     r.change(r["block"], BLOCK.PROGRESS, "add", 1, "i64")
-    r.give(0)
-    return r

@@ -1,7 +1,14 @@
-"""The run-time support of memory: faults, the search for what an address names, and careful copies lane by lane."""
+"""The run-time support of memory: faults, the search for what an address names, and careful copies lane by lane.
+
+In a lenient launch, faults that GPUs usually let pass end nothing: the access goes on, and a checked launch records a
+finding. These are an access to a block of the cluster that has exited, whose memory lies there as it was; a read of
+shared memory beyond the block's own, as far as a multiprocessor has any; and a read behind an array, up to where memory
+that a GPU gives out ends. The last two find zeros: what a GPU has there is not known.
+"""
 
 from __future__ import annotations
 
+from tilewise.emulator.check_layout import FindingKind
 from tilewise.emulator.layout import (
     BLOCK,
     FAULT,
@@ -17,12 +24,35 @@ from tilewise.emulator.layout import (
     Space,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.llvm.routine import (
+    I32,
+    I64,
+    NULL,
+    POINTERS,
+    ZERO_I32,
+    ZERO_I64,
+    MutableValue,
+    Ptr,
+    Routine,
+    routine,
+)
+from tilewise.emulator.support.checked import accessor, is_checked, record_finding
+from tilewise.emulator.support.cluster_parts import find_block
 
-__all__ = ["ACCESS", "give_failed_if_null", "record_fault", "resolve", "routines"]
+__all__ = [
+    "ZERO_BYTES",
+    "copy_to_shared",
+    "find_array",
+    "find_memory",
+    "locate_block",
+    "pass_or_fault",
+    "record_fault",
+    "record_lanes_fault",
+]
 
-# The parameters that say which access to memory a fault is of.
-ACCESS = {"address": "i64", "size": "i32", "space": "i32", "write": "i32", "extent": "i64"}
+ZERO_BYTES = 64  # that a read may find
+_GIVEN_OUT = 512  # bytes of which memory that a GPU gives out is a multiple
+_MULTIPROCESSOR = 228 << 10  # bytes of shared memory of a multiprocessor
 _GENERIC = {
     Space.SHARED: GENERIC_SHARED,
     Space.LOCAL: GENERIC_LOCAL,
@@ -31,72 +61,51 @@ _GENERIC = {
 }
 
 
-def routines() -> list[Routine]:
-    return [
-        _record_fault(),
-        _record_lanes_fault(),
-        _find_array(),
-        _resolve(),
-        _transfer(False),
-        _transfer(True),
-        _copy_to_shared(),
-    ]
-
-
 # -- faults -------------------------------------------------------------------------------------------
-def _record_fault() -> Routine:
+@routine("tw_fault_at", "void", *POINTERS)
+def record_fault(
+    r: Routine,
+    kind: I32,
+    line: I32,
+    lane: I32,
+    address: I64 = ZERO_I64,
+    size: I32 = ZERO_I32,
+    space: I32 = ZERO_I32,
+    write: I32 = ZERO_I32,
+    extent: I64 = ZERO_I64,
+) -> None:
     """Record a fault, if it is the first one, and stop the launch."""
-    r = Routine("tw_fault_at", "void", **POINTERS, kind="i32", line="i32", lane="i32", **ACCESS)
     r.attributes = "noinline cold"
     ctx, block = r["ctx"], r["block"]
     fault = r.field(ctx, LAUNCH.FAULT, "ptr")
     _, first = r.swap_if(fault, r.const("i32", 0), r.const("i32", -1), "seq_cst")
     with r.when(first):
-        r.put(fault, FAULT.LINE, r["line"])
+        r.put(fault, FAULT.LINE, line)
         for target, source in ((FAULT.X, BLOCK.X), (FAULT.Y, BLOCK.Y), (FAULT.Z, BLOCK.Z)):
             r.put(fault, target, r.field(block, source, "i32"))
         thread = r.op("shl", r.field(r["warp"], WARP.INDEX, "i32"), 5)
-        r.put(fault, FAULT.THREAD, r.op("add", thread, r["lane"]))
-        targets = (FAULT.ADDRESS, FAULT.SIZE, FAULT.SPACE, FAULT.WRITE, FAULT.EXTENT)
-        for target, name in zip(targets, ACCESS, strict=True):
-            r.put(fault, target, r[name])
-        r.store_atomic(fault, r["kind"], "release")
+        r.put(fault, FAULT.THREAD, r.op("add", thread, lane))
+        r.put_fields(fault, {FAULT.ADDRESS: address, FAULT.SIZE: size, FAULT.SPACE: space})
+        r.put_fields(fault, {FAULT.WRITE: write, FAULT.EXTENT: extent})
+        r.store_atomic(fault, kind, "release")
     r.store_atomic(r.at(ctx, LAUNCH.STOP), r.const("i32", 1), "release")
-    return r
 
 
-def _record_lanes_fault() -> Routine:
+@routine("tw_fault", "void", *POINTERS)
+def record_lanes_fault(r: Routine, kind: I32, line: I32, mask: I32) -> None:
     """Record a fault of the first lane of ``mask`` that is no access to memory."""
-    r = Routine("tw_fault", "void", **POINTERS, kind="i32", line="i32", mask="i32")
     r.attributes = "noinline cold"
-    record_fault(r, r["kind"], r.op("and", r.find_lowest(r["mask"]), 31))
-    return r
-
-
-def record_fault(
-    r: Routine,
-    kind: Value | int,
-    lane: Value | int,
-    address: Value | int = 0,
-    size: Value | int = 0,
-    space: Value | int = 0,
-    write: Value | int = 0,
-    extent: Value | int = 0,
-    line: Value | None = None,
-) -> None:
-    """Record a fault, in the routine's line if no other is given."""
-    access = (r.fixed(address, "i64"), size, space, write, r.fixed(extent, "i64"))
-    r.call("tw_fault_at", "void", *r.pointers(), kind, line or r["line"], lane, *access)
+    record_fault(r, kind, r.op("and", r.find_lowest(mask), 31))
 
 
 # -- addresses ----------------------------------------------------------------------------------------
-def _find_array() -> Routine:
+@routine("tw_find", "i1", "ctx")
+def find_array(r: Routine, address: I64, size: I64, hint: Ptr) -> None:
     """Return whether ``size`` bytes from an address on lie in one array of global memory.
 
     ``hint`` then gets the array's first address, and of how many addresses the array consists, plus one.
     """
-    r = Routine("tw_find", "i1", ctx="ptr", address="i64", size="i64", hint="ptr")
-    ranges, address = r.field(r["ctx"], LAUNCH.RANGES, "ptr"), r["address"]
+    ranges = r.field(r["ctx"], LAUNCH.RANGES, "ptr")
     low, high = r.variable("i64", 0), r.variable("i64", r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64"))
     with r.loop() as loop:
         loop.leave(r.is_at_least(low.get(), high.get()))
@@ -107,54 +116,49 @@ def _find_array() -> Routine:
             high.put(middle)
         with r.otherwise():
             with r.when(r.is_below(address, last)):
-                loop.leave(r.is_above(r["size"], r.op("sub", last, address)))
-                r.put(r["hint"], 0, first)
-                r.put(r["hint"], 8, r.op("add", r.op("sub", last, first), 1))
+                loop.leave(r.is_above(size, r.op("sub", last, address)))
+                r.put(hint, 0, first)
+                r.put(hint, 8, r.op("add", r.op("sub", last, first), 1))
                 r.give(1)
             low.put(r.op("add", middle, 1))
     r.give(0)
-    return r
 
 
-def resolve(
-    r: Routine, address: Value, size: Value | int, space: Value | int, lane: Value, write: Value | int
+def find_memory(
+    r: Routine, address: Value, size: Value | int, space: Value | int, lane: Value, write: int
 ) -> Value:
-    """Return the pointer to the memory that a lane accesses in the routine's line; null after a fault."""
-    return r.call("tw_resolve", "ptr", *r.pointers(), address, size, space, lane, r["line"], write)
+    """Return the pointer to the memory that a lane accesses; leave the routine with 1 after a fault."""
+    found = _resolve(r, address, size, space, lane, write)
+    r.give_if(r.is_null(found), 1)
+    return found
 
 
-def give_failed_if_null(r: Routine, place: Value) -> None:
-    """Return 1 if what ``resolve`` found is nothing: it has recorded a fault."""
-    r.give_if(r.is_null(place), 1)
-
-
-def _resolve() -> Routine:
+@routine("tw_resolve", "ptr", *POINTERS)
+def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I32, write: I32) -> None:
     """Return the pointer to the memory that a lane accesses; null after a fault."""
-    names = ("size", "space", "lane", "line", "write")
-    r = Routine("tw_resolve", "ptr", **POINTERS, address="i64", **dict.fromkeys(names, "i32"))
-    ctx, lane, size = r["ctx"], r["lane"], r.wide(r["size"])
-    with r.when(r.differs(r.op("and", r["address"], r.op("sub", size, 1)), 0)):
-        record_fault(r, FaultKind.MISALIGNED, lane, r["address"], r["size"], r["space"], r["write"])
+    ctx, count = r["ctx"], r.wide(size)
+    with r.when(r.differs(r.op("and", address, r.op("sub", count, 1)), 0)):
+        record_fault(r, FaultKind.MISALIGNED, lane, address, size, space, write)
         r.give(NULL)
-    address, space = _leave_generic(r)
-    with r.when(r.equals(space, Space.GLOBAL)):
-        known = r.call("tw_find", "i1", ctx, address, size, r["worker"])
-        r.give_if(known, r.as_pointer(address))
-        _give_passed(r, FaultKind.OUT_OF_BOUNDS, address, space)
-    constant = r.either(r.equals(space, Space.CONST), r.equals(space, Space.PARAM))
-    with r.when(r.both(constant, r.differs(r["write"], 0))):
-        record_fault(r, FaultKind.READ_ONLY, lane, address, r["size"], space, r["write"])
+    at, where = _leave_generic(r)
+    with r.when(r.equals(where, Space.GLOBAL)):
+        known = find_array(r, at, count, r["worker"])
+        r.give_if(known, r.as_pointer(at))
+        _give_passed(r, FaultKind.OUT_OF_BOUNDS, at, where)
+    constant = r.either(r.equals(where, Space.CONST), r.equals(where, Space.PARAM))
+    with r.when(r.both(constant, r.differs(write, 0))):
+        record_fault(r, FaultKind.READ_ONLY, lane, at, size, where, write)
         r.give(NULL)
-    owner, offset = r.variable("ptr", r["block"]), r.variable("i64", address)
-    ranked = r.is_at_least(address, 1 << RANK_SHIFT)
-    with r.when(r.both(ranked, r.equals(space, Space.SHARED))):
+    owner, offset = r.variable("ptr", r["block"]), r.variable("i64", at)
+    ranked = r.is_at_least(at, 1 << RANK_SHIFT)
+    with r.when(r.both(ranked, r.equals(where, Space.SHARED))):
         found = r.reserve("ptr")
-        wrong = r.call("tw_cluster_place", "i32", ctx, r["block"], address, found)
+        wrong = locate_block(r, at, found)
         with r.when(r.differs(wrong, 0)):
-            _give_passed(r, wrong, address, space)
+            _give_passed(r, wrong, at, where)
         owner.put(r.field(found, 0, "ptr"))
-        offset.put(r.op("and", address, (1 << RANK_SHIFT) - 1))
-    base, count, when = r.variable("ptr", NULL), r.variable("i64", 0), r.when
+        offset.put(r.op("and", at, (1 << RANK_SHIFT) - 1))
+    base, extent, when = r.variable("ptr", NULL), r.variable("i64", 0), r.when
     for kind, holder, start, length in (
         (Space.SHARED, owner.get(), BLOCK.SHARED, LAUNCH.SHARED_BYTES),
         (Space.OWN, r["block"], BLOCK.SHARED, LAUNCH.SHARED_BYTES),
@@ -162,17 +166,16 @@ def _resolve() -> Routine:
         (Space.CONST, ctx, LAUNCH.CONST, LAUNCH.CONST_BYTES),
         (Space.PARAM, ctx, LAUNCH.PARAMS, LAUNCH.PARAM_BYTES),
     ):
-        with when(r.equals(space, kind)):
+        with when(r.equals(where, kind)):
             base.put(r.field(holder, start, "ptr"))
-            count.put(r.field(ctx, length, "i64"))
+            extent.put(r.field(ctx, length, "i64"))
         when = r.otherwise_when
-    end = r.op("add", offset.get(), size)
-    with r.when(r.either(r.is_above(end, count.get()), r.is_below(end, offset.get()))):
-        _give_passed(r, FaultKind.OUT_OF_BOUNDS, address, space, count.get())
-    with r.when(r.equals(space, Space.LOCAL)):
-        base.put(r.at(base.get(), r.op("mul", r.wide(lane), count.get())))
+    end = r.op("add", offset.get(), count)
+    with r.when(r.either(r.is_above(end, extent.get()), r.is_below(end, offset.get()))):
+        _give_passed(r, FaultKind.OUT_OF_BOUNDS, at, where, extent.get())
+    with r.when(r.equals(where, Space.LOCAL)):
+        base.put(r.at(base.get(), r.op("mul", r.wide(lane), extent.get())))
     r.give(r.at(base.get(), offset.get()))
-    return r
 
 
 def _leave_generic(r: Routine) -> tuple[Value, Value]:
@@ -191,22 +194,137 @@ def _leave_generic(r: Routine) -> tuple[Value, Value]:
 
 
 def _give_passed(
-    r: Routine, kind: Value | int, address: Value, space: Value, extent: Value | None = None
+    r: Routine, kind: Value | int, address: Value, space: Value, extent: Value | int = 0
 ) -> None:
     """Return what a lenient launch gives an access out of bounds; else record a fault and return null."""
-    access = (address, r["size"], space, r["write"], extent or r.const("i64", 0))
-    r.give(r.call("tw_pass_or_fault", "ptr", *r.pointers(), kind, r["line"], r["lane"], *access))
+    r.give(pass_or_fault(r, kind, r["lane"], address, r["size"], space, r["write"], extent))
+
+
+@routine("tw_cluster_place", "i32", "ctx", "block")
+def locate_block(r: Routine, address: I64, found: Ptr) -> None:
+    """Find the block whose shared memory an address names: 0, or what is wrong with the address.
+
+    ``found`` gets the block. An address without a rank is in the block's own memory.
+    """
+    number = r.op("lshr", address, RANK_SHIFT)
+    with r.when(r.equals(number, 0)):
+        r.put(found, 0, r["block"])
+        r.give(0)
+    rank = r.op("sub", number, 1)
+    r.give_if(r.is_at_least(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), FaultKind.NO_BLOCK)
+    block = find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), rank)
+    done = r.wide(r.field(block, BLOCK.DONE, "i32"))
+    r.give_if(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64")), FaultKind.BLOCK_EXITED)
+    r.put(found, 0, block)
+
+
+@routine("tw_near", "{ ptr, i64, i64 }", "ctx", "block")
+def _near(r: Routine, addresses: Ptr, mask: I32, size: I64, space: I32) -> None:
+    """Return the window of shared memory that holds the first lane's address: pointer, first address, and how
+    many addresses may start an access of ``size`` bytes; zeros if it lies in no block.
+    """
+    whole = "{ ptr, i64, i64 }"
+    lane = r.op("and", r.find_lowest(mask), 31)
+    address = r.element(addresses, lane, "i64")
+    generic = r.equals(space, Space.GENERIC)
+    window = r.select(generic, r.const("i64", GENERIC_SHARED), 0)
+    away = r.op("sub", address, window)
+    none = Value(whole, "zeroinitializer")
+    own = r.equals(space, Space.OWN)
+    named = r.op("or", generic, r.equals(space, Space.SHARED))
+    inside = r.is_below(away, WINDOW)
+    plain = r.is_below(away, 1 << RANK_SHIFT)
+    r.give_if(r.negation(r.op("or", r.both(own, plain), r.both(named, inside))), none)
+    found = r.reserve("ptr")
+    wrong = locate_block(r, away, found)
+    r.give_if(r.differs(wrong, 0), none)
+    base = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
+    offset = r.op("and", away, (1 << RANK_SHIFT) - 1)
+    room = r.op("add", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), 1)
+    limit = r.intrinsic("llvm.usub.sat", room, size)
+    first = r.set(whole, f"insertvalue {none}, {base}, 0")
+    second = r.set(whole, f"insertvalue {first}, {r.op('sub', address, offset)}, 1")
+    r.give(r.set(whole, f"insertvalue {second}, {limit}, 2"))
+
+
+# -- what a lenient launch lets pass -----------------------------------------------------------------
+@routine("tw_pass_or_fault", "ptr", *POINTERS)
+def pass_or_fault(
+    r: Routine,
+    kind: I32,
+    line: I32,
+    lane: I32,
+    address: I64,
+    size: I32,
+    space: I32,
+    write: I32,
+    extent: I64 = ZERO_I64,
+) -> None:
+    """Return the memory that a lenient launch gives an access out of bounds; else record a fault and return null."""
+    place = r.variable("ptr", NULL)
+    with r.when(r.differs(r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
+        exited = r.equals(kind, FaultKind.BLOCK_EXITED)
+        with r.when(exited):
+            _find_exited(r, place)
+        outside = r.equals(kind, FaultKind.OUT_OF_BOUNDS)
+        short = r.is_at_most(size, ZERO_BYTES)
+        with r.when(r.both(outside, short, r.equals(write, 0))):
+            _find_zeros(r, place)
+        with r.unless(r.is_null(place.get())):
+            with r.when(is_checked(r)):
+                finding = r.select(exited, FindingKind.BLOCK_EXITED, FindingKind.OUT_OF_BOUNDS)
+                record_finding(r, finding, accessor(r, lane), 0, address, 0, size, write, space)
+            r.give(place.get())
+    record_fault(r, kind, lane, address, size, space, write, extent)
+    r.give(NULL)
+
+
+def _find_exited(r: Routine, place: MutableValue) -> None:
+    """Set ``place`` to the shared memory of an exited block, if the address lies within it."""
+    rank = r.op("sub", r.op("lshr", r["address"], RANK_SHIFT), 1)
+    offset = r.op("and", r["address"], (1 << RANK_SHIFT) - 1)
+    size, count = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), r.wide(r["size"])
+    with r.when(r.is_at_most(r.op("add", offset, count), size)):
+        owner = find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), rank)
+        place.put(r.at(r.field(owner, BLOCK.SHARED, "ptr"), offset))
+
+
+def _find_zeros(r: Routine, place: MutableValue) -> None:
+    """Set ``place`` to zeros for a read in the window of shared memory, or just behind an array."""
+    zeros, count = r.field(r["ctx"], LAUNCH.ZEROS, "ptr"), r.wide(r["size"])
+    shared = r.op("or", r.equals(r["space"], Space.SHARED), r.equals(r["space"], Space.OWN))
+    end = r.op("add", r.op("and", r["address"], (1 << RANK_SHIFT) - 1), count)
+    with r.when(r.both(shared, r.is_at_most(end, _MULTIPROCESSOR))):
+        place.put(zeros)
+    with r.when(r.equals(r["space"], Space.GLOBAL)):
+        ranges = r.field(r["ctx"], LAUNCH.RANGES, "ptr")
+        with r.count(r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64")) as i:
+            item = r.item(ranges, i, 16)
+            first, last = r.field(item, 0, "i64"), r.field(item, 8, "i64")
+            size = r.op("sub", last, first)
+            given = r.op("and", r.op("add", size, _GIVEN_OUT - 1), -_GIVEN_OUT)
+            away = r.op("sub", r["address"], first)
+            fits = r.is_at_most(r.op("add", away, count), given)
+            with r.when(r.both(fits, r.is_below(away, given))):
+                place.put(zeros)
 
 
 # -- accesses of some lanes ---------------------------------------------------------------------------
-def _transfer(stores: bool) -> Routine:
-    """Copy between ``data``, with a place for each lane, and the memory that lanes access: 0, or 1 after a fault."""
-    numbers = dict.fromkeys(("mask", "size", "space", "line"), "i32")
-    name = "tw_store" if stores else "tw_load"
-    r = Routine(name, "i32", **POINTERS, addresses="ptr", **numbers, data="ptr")
+@routine("tw_load", "i32", *POINTERS)
+def _load(r: Routine, addresses: Ptr, mask: I32, size: I32, space: I32, line: I32, data: Ptr) -> None:
+    """Copy from the memory that lanes access to ``data``, with a place for each lane: 0, or 1 after a fault."""
+    _transfer(r, stores=False)
+
+
+@routine("tw_store", "i32", *POINTERS)
+def _store(r: Routine, addresses: Ptr, mask: I32, size: I32, space: I32, line: I32, data: Ptr) -> None:
+    """Copy from ``data``, with a place for each lane, to the memory that lanes access: 0, or 1 after a fault."""
+    _transfer(r, stores=True)
+
+
+def _transfer(r: Routine, stores: bool) -> None:
     size, types = r.wide(r["size"]), ("ptr", "i64", "i64")
-    given = (r["ctx"], r["block"], r["addresses"], r["mask"], size, r["space"])
-    window = r.call("tw_near", f"{{ {', '.join(types)} }}", *given)
+    window = _near(r, r["addresses"], r["mask"], size, r["space"])
     base, start, limit = (r.set(type_, f"extractvalue {window}, {i}") for i, type_ in enumerate(types))
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["addresses"], lane, "i64")
@@ -214,13 +332,9 @@ def _transfer(stores: bool) -> Routine:
         even = r.equals(r.op("and", away, r.op("sub", size, 1)), 0)
         place = r.variable("ptr", r.at(base, away))
         with r.unless(r.both(r.is_below(away, limit), even)):
-            found = resolve(r, address, r["size"], r["space"], lane, int(stores))
-            give_failed_if_null(r, found)
-            place.put(found)
+            place.put(find_memory(r, address, r["size"], r["space"], lane, int(stores)))
         mine = r.at(r["data"], r.op("mul", r.wide(lane), size))
         _copy_few(r, *((place.get(), mine) if stores else (mine, place.get())))
-    r.give(0)
-    return r
 
 
 def _copy_few(r: Routine, target: Value, source: Value) -> None:
@@ -235,27 +349,24 @@ def _copy_few(r: Routine, target: Value, source: Value) -> None:
         r.copy(target, source, r.wide(r["size"]))
 
 
-def _copy_to_shared() -> Routine:
+@routine("tw_copy", "i32", *POINTERS)
+def copy_to_shared(
+    r: Routine, sources: Ptr, places: Ptr, mask: I32, size: I32, reads: Ptr, line: I32
+) -> None:
     """Copy from global to shared memory for some lanes, and zeros behind what each reads: 0, or 1 after a fault."""
-    kinds = {"sources": "ptr", "places": "ptr", "mask": "i32", "size": "i32", "reads": "ptr", "line": "i32"}
-    r = Routine("tw_copy", "i32", **POINTERS, **kinds)
-    size = r.wide(r["size"])
-    with r.each_lane(r["mask"]) as lane:
-        place = resolve(r, r.element(r["places"], lane, "i64"), r["size"], Space.OWN, lane, 1)
-        give_failed_if_null(r, place)
-        r.fill(place, 0, size)
-        count = r.element(r["reads"], lane, "i32")
+    whole = r.wide(size)
+    with r.each_lane(mask) as lane:
+        place = find_memory(r, r.element(places, lane, "i64"), size, Space.OWN, lane, 1)
+        r.fill(place, 0, whole)
+        count = r.element(reads, lane, "i32")
         with r.when(r.differs(count, 0)):
-            source = r.element(r["sources"], lane, "i64")
-            with r.when(r.differs(r.op("and", source, r.op("sub", size, 1)), 0)):
-                record_fault(r, FaultKind.MISALIGNED, lane, source, r["size"], Space.GLOBAL)
+            source = r.element(sources, lane, "i64")
+            with r.when(r.differs(r.op("and", source, r.op("sub", whole, 1)), 0)):
+                record_fault(r, FaultKind.MISALIGNED, lane, source, size, Space.GLOBAL)
                 r.give(1)
             origin = r.variable("ptr", r.as_pointer(source))
-            with r.unless(r.call("tw_find", "i1", r["ctx"], source, r.wide(count), r["worker"])):
-                access = (source, count, Space.GLOBAL, 0, r.const("i64", 0))
-                given = (FaultKind.OUT_OF_BOUNDS, r["line"], lane, *access)
-                origin.put(r.call("tw_pass_or_fault", "ptr", *r.pointers(), *given))
-                give_failed_if_null(r, origin.get())
+            with r.unless(find_array(r, source, r.wide(count), r["worker"])):
+                access = (source, count, Space.GLOBAL, 0)
+                origin.put(pass_or_fault(r, FaultKind.OUT_OF_BOUNDS, lane, *access))
+                r.give_if(r.is_null(origin.get()), 1)
             r.copy(place, origin.get(), r.wide(count))
-    r.give(0)
-    return r

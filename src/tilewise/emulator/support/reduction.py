@@ -8,25 +8,14 @@ least and the greatest, and f32 keeps subnormal numbers, though a tensor whose e
 from __future__ import annotations
 
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
 from tilewise.emulator.numerics.rounding import FORMATS, flush, narrow, widen
 
-__all__ = ["OPERATIONS", "element_of", "routines", "valid"]
+__all__ = ["OPERATIONS", "element_of", "reduce_row", "reduction_of_tensor", "valid"]
 
 OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _WORDS = {"add": "add", "inc": "uinc_wrap", "dec": "udec_wrap", "and": "and", "or": "or", "xor": "xor"}
 _BITS = ("and", "or", "xor")
-_WIDTHS = {
-    "u32": 32,
-    "s32": 32,
-    "u64": 64,
-    "s64": 64,
-    "f16": 16,
-    "bf16": 16,
-    "f32": 32,
-    "f32.ftz": 32,
-    "f64": 64,
-}
 _TYPES = {
     "add": ("u32", "u64", "f16", "bf16", "f32", "f32.ftz", "f64"),
     "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
@@ -59,43 +48,40 @@ def element_of(operation: str, type_: str) -> int:
 
 
 def routines() -> list[Routine]:
-    return [*(_reduction(*kind) for kind in _KINDS), _dispatch(), _of_tensor()]
+    return [_reduction(*kind) for kind in _KINDS]
 
 
 def _name(operation: str, type_: str) -> str:
     return f"tw_reduce_{operation}_{type_.replace('.', '_')}"
 
 
-def _dispatch() -> Routine:
-    """Reduce ``bytes`` at ``place`` with those at ``source``; the kind is one that there is."""
-    r = Routine("tw_reduce", "void", kind="i32", place="ptr", source="ptr", bytes="i64")
-    for number, kind in enumerate(_KINDS):
-        with r.when(r.equals(r["kind"], number)):
-            r.call(_name(*kind), "void", r["place"], r["source"], r["bytes"])
+@routine("tw_reduce", "void")
+def reduce_row(r: Routine, kind: I32, place: Ptr, source: Ptr, length: I64) -> None:
+    """Reduce ``length`` at ``place`` with those at ``source``; the kind is one that there is."""
+    for number, reduction in enumerate(_KINDS):
+        with r.when(r.equals(kind, number)):
+            r.call(_name(*reduction), "void", place, source, length)
             r.give()
-    return r
 
 
-def _of_tensor() -> Routine:
+@routine("tw_reduction", "i32")
+def reduction_of_tensor(r: Routine, operation: I32, element: I32) -> None:
     """The number of a reduction of a tensor's elements; -1 if there is none."""
-    r = Routine("tw_reduction", "i32", operation="i32", element="i32")
-    for number, operation in enumerate(OPERATIONS):
-        with r.when(r.equals(r["operation"], number)):
-            for element, type_ in enumerate(_ELEMENTS):
+    for number, name in enumerate(OPERATIONS):
+        with r.when(r.equals(operation, number)):
+            for index, type_ in enumerate(_ELEMENTS):
                 # NOTE: hardware adds s32 but not s64, and counts no s32 up or down.
-                missing = (operation, type_) in (("add", "s64"), ("inc", "s32"), ("dec", "s32"))
-                if valid(operation, type_) and not missing:
-                    with r.when(r.equals(r["element"], element)):
-                        r.give(element_of(operation, type_))
+                missing = (name, type_) in (("add", "s64"), ("inc", "s32"), ("dec", "s32"))
+                if valid(name, type_) and not missing:
+                    r.give_if(r.equals(element, index), element_of(name, type_))
     r.give(-1)
-    return r
 
 
 def _reduction(operation: str, type_: str) -> Routine:
-    r = Routine(_name(operation, type_), "void", place="ptr", source="ptr", bytes="i64")
-    width = _WIDTHS[type_]
+    r = Routine(_name(operation, type_), "void", place="ptr", source="ptr", length="i64")
+    width = int(type_.removesuffix(".ftz").lstrip("usbf"))
     size, whole = width // 8, f"i{width}"
-    with r.count(r["bytes"], step=size) as offset:
+    with r.count(r["length"], step=size) as offset:
         place = r.at(r["place"], offset)
         operand = r.field(r.at(r["source"], offset), 0, whole)
         if type_[0] in "us":

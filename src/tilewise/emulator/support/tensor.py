@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from tilewise.emulator.check_layout import StoreStep
 from tilewise.emulator.layout import RANK_SHIFT, Space
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.numerics.rounding import FORMATS, narrow
 from tilewise.emulator.support.bulk_requests import (
     REQUEST,
@@ -29,25 +29,219 @@ from tilewise.emulator.support.bulk_requests import (
     request,
     touch,
 )
-from tilewise.emulator.support.tensor_map_layout import AXES
-from tilewise.emulator.support.tensor_plan import LONGEST, PLAN
+from tilewise.emulator.support.memory_access import find_array
+from tilewise.emulator.support.reduction import reduce_row, reduction_of_tensor
+from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
 
-__all__ = ["routines"]
+__all__ = ["PLAN", "make_plan", "store_tensor"]
 
-_ONE = {"lane": "i32", "line": "i32"}
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _NAN = 0x7FF7
 _CHUNK, _LINE = 16, 128  # bytes that stay together in a swizzle; bytes of a line of it
+_LONGEST = 256 * 32  # bytes of a row
+_TF32 = 11  # and one more: the element types that are rounded when they are loaded
+_FLOATS = 6  # the first of the element types that have NaN
 
 
-def routines() -> list[Routine]:
-    return [_load(), _store(), _fetch(), _locate(), _gather(), _rows()]
+# -- the plan -----------------------------------------------------------------------------------------
+class PLAN:
+    """Offsets. Of what there is for each axis, five numbers of 64 bits lie behind one another."""
+
+    ADDRESS, UNIT = 0, 8  # of the tensor; bytes of an element, or of a slice
+    START, COUNT, STEP, SIZE, STRIDE = 16, 56, 96, 136, 176
+    LOWER, UPPER, BOUNDED, OFFSETS = 216, 256, 296, 336  # of im2col; which axes pixels are counted along
+    ROW, PITCH = 376, 384  # bytes of a row, and from one to the next in shared memory
+    EXTENT, TOTAL = 392, 400  # bytes of shared memory that it lies in, and that are copied
+    SWIZZLE = 408  # which bits of a line's number change addresses
+    PIXELS = 416  # 0 for a box
+    ELEMENT, NAN, ROUNDS, ODD = 424, 428, 432, 436  # ODD: rows are not copied as they are
+    SPOIL, REDUCTION = 440, 444
+    BASE, AT = 448, 456  # where offset 0 of shared memory lies in the host's, and the offset of the copy
+    FIRST, LIMIT = 464, 472  # the array that was touched last, as tw_find returns it
+    WATCH = 480  # where a watched launch writes down what it sees of the rows
+    STORE_STEP = 488  # of a store to global memory: which of ``StoreStep``
+    BYTES = 512
 
 
-def _plan(r: Routine) -> Value:
+class _PlanRoutine(Routine):
+    """The routine that makes a plan. It has the map's fields, and what follows from them, as numbers of 64 bits."""
+
+    def read_map(self) -> None:
+        self.plan, self.tensor = self["plan"], self.at(self["data"], REQUEST.MAP)
+        self.fill(self.plan, 0, PLAN.BYTES)
+        self.named = request(self, self["data"], REQUEST.GLOBAL)
+        self.refuse(self.differs(self.field(self.tensor, MAP.MAGIC, "i64"), MAGIC), 1)
+        self.rank, self.mode = self.byte(MAP.RANK), self.byte(MAP.MODE)
+        self.type_number, self.interleave = self.byte(MAP.ELEMENT), self.byte(MAP.INTERLEAVE)
+        self.swizzle, self.nan = self.byte(MAP.SWIZZLE), self.byte(MAP.NAN)
+        self.interleaved = self.differs(self.interleave, 0)
+        self.im2col = self.equals(self.mode, MODES["im2col"])
+
+    def refuse(self, wrong: Value, why: int) -> None:
+        refuse_if(self, wrong, why, self.named)
+
+    def byte(self, offset: int) -> Value:
+        return self.wide(self.field(self.tensor, offset, "i8"))
+
+    def is_outside(self, length: Value, limit: str) -> Value:
+        """Return whether a length is 0, or above its limit."""
+        return self.is_above(self.op("sub", length, 1), LIMITS[limit] - 1)
+
+    def check_kind(self) -> None:
+        asked = request(self, self["data"], REQUEST.IM2COL)
+        least = self.select(self.op("or", self.interleaved, self.im2col), self.const("i64", 3), 1)
+        self.refuse(self.is_above(self.rank, AXES), 11)
+        self.refuse(self.is_below(self.rank, least), 11)
+        self.refuse(self.differs(self.rank, request(self, self["data"], REQUEST.SIZE)), 2)
+        wants = self.differs(asked, 0)
+        self.refuse(self.both(self.im2col, self.negation(wants)), 3)
+        self.refuse(self.both(self.negation(self.im2col), wants), 4)
+        kinds, last = (
+            (self.type_number, self.interleave, self.swizzle, self.nan),
+            (len(ELEMENT_SIZES) - 1, 2, 3, 1),
+        )
+        for value, most in zip(kinds, last, strict=True):
+            self.refuse(self.is_above(value, most), 10)
+        floating = self.is_at_least(self.type_number, _FLOATS)
+        self.refuse(self.both(self.differs(self.nan, 0), self.negation(floating)), 10)
+        self.refuse(self.both(self.equals(self.interleave, 2), self.differs(self.swizzle, 1)), 10)
+
+    def store_element(self) -> None:
+        """Store what the element type says, and the tensor's address."""
+        packed = sum((size.bit_length() - 1) << (2 * number) for number, size in enumerate(ELEMENT_SIZES))
+        power = self.op("and", self.op("lshr", packed, self.op("mul", self.type_number, 2)), 3)
+        self.size = self.op("shl", 1, power)
+        self.unit = self.select(self.interleaved, self.op("shl", self.interleave, 4), self.size)
+        self.grain = self.op("shl", self.intrinsic("llvm.umax", self.interleave, 1), 4)
+        address = self.field(self.tensor, MAP.ADDRESS, "i64")
+        self.check_grain(address)
+        self.put_fields(self.plan, {PLAN.ADDRESS: address, PLAN.UNIT: self.unit})
+        self.put_fields(
+            self.plan, {PLAN.ELEMENT: self.narrow(self.type_number), PLAN.NAN: self.narrow(self.nan)}
+        )
+        self.rounds = self.is_at_most(self.op("sub", self.type_number, _TF32), 1)
+        self.put(self.plan, PLAN.ROUNDS, self.cast("zext", self.rounds, "i32"))
+
+    def check_grain(self, value: Value) -> None:
+        wrong = self.op("and", value, self.op("sub", self.grain, 1))
+        self.refuse(self.differs(wrong, 0), 5)
+
+    def store_axis(self, axis: int) -> None:
+        """Store size, stride, step, start and count of an axis; one beyond the rank has one element."""
+        number, one, zero = (self.const("i64", value) for value in (axis, 1, 0))
+        there = self.is_below(number, self.rank)
+        size = self.select(there, self.field(self.tensor, MAP.SIZES + 8 * axis, "i64"), one)
+        self.refuse(self.equals(size, 0), 6)
+        self.refuse(self.is_above(size, LIMITS["size"]), 6)
+        step = self.select(there, self.byte(MAP.STEPS + axis), one)
+        self.refuse(self.is_outside(step, "step"), 9)
+        stride = self.unit
+        if axis:
+            stride = self.select(there, self.field(self.tensor, MAP.STRIDES + 8 * (axis - 1), "i64"), zero)
+            self.check_grain(stride)
+            self.refuse(self.is_at_least(stride, LIMITS["stride"]), 5)
+        else:
+            step = self.select(self.interleaved, step, one)
+        start = self.field(self["data"], REQUEST.COORDINATES + 8 * axis, "i64")
+        start = self.select(there, self.op("ashr", self.op("shl", start, 32), 32), zero)
+        box = self.wide(self.field(self.tensor, MAP.BOX + 2 * axis, "i16"))
+        tiled = self.both(there, self.negation(self.im2col))
+        self.refuse(self.both(tiled, self.is_outside(box, "box")), 7)
+        count = self.op("udiv", self.op("add", box, self.op("sub", step, 1)), step)
+        # An interleaved copy takes one slice of the axis that counts slices.
+        slices = self.both(self.interleaved, self.equals(self.op("add", number, 2), self.rank))
+        count = self.select(self.both(tiled, self.negation(slices)), count, one)
+        fields = {PLAN.SIZE: size, PLAN.STEP: step, PLAN.STRIDE: stride, PLAN.START: start, PLAN.COUNT: count}
+        self.put_fields(self.plan, {offset + 8 * axis: value for offset, value in fields.items()})
+
+    def store_row(self) -> None:
+        """Store the length and pitch of rows; for im2col a row is the channels of a pixel, or a slice."""
+        plan, length = self.plan, self.wide(self.field(self.tensor, MAP.BOX, "i16"))
+        self.refuse(self.is_outside(length, "box"), 7)
+        plain = self.negation(self.interleaved)
+        with self.when(self.im2col):
+            self.put(plan, PLAN.COUNT, self.select(plain, length, 1))
+        whole = self.op("mul", length, self.size)
+        self.refuse(self.differs(self.op("and", whole, 15), 0), 8)
+        row = self.op("mul", self.field(plan, PLAN.COUNT, "i64"), self.unit)
+        span = self.op("shl", 16, self.swizzle)
+        turned = self.differs(self.swizzle, 0)
+        self.refuse(self.both(plain, turned, self.is_above(row, span)), 8)
+        self.put(plan, PLAN.ROW, row)
+        self.put(plan, PLAN.PITCH, self.select(self.both(plain, turned), span, row))
+        self.put(plan, PLAN.SWIZZLE, self.op("sub", self.op("shl", 1, self.swizzle), 1))
+        step = self.differs(self.field(plan, PLAN.STEP, "i64"), 1)
+        first = self.op("mul", self.field(plan, PLAN.START, "i64"), self.size)
+        self.refuse(self.both(plain, self.differs(self.op("and", first, 15), 0)), 12)
+        # A row is copied as it is unless elements of it are skipped or rounded. NOTE: pixels have no gaps.
+        odd = self.op("or", self.rounds, self.both(step, self.negation(self.im2col)))
+        self.put(plan, PLAN.ODD, self.cast("zext", odd, "i32"))
+
+    def store_images(self) -> None:
+        """Store the bounding box of an im2col copy, and the axes that its pixels step along."""
+        with self.when(self.im2col):
+            pixels = self.wide(self.field(self.tensor, MAP.BOX + 2, "i16"))
+            self.refuse(self.is_outside(pixels, "pixels"), 7)
+            self.put(self.plan, PLAN.PIXELS, pixels)
+            first = self.select(self.interleaved, self.const("i64", 0), 1)
+            with self.count(self.op("sub", self.rank, 2)) as i:
+                self.store_corner(i, self.op("mul", self.op("add", first, i), 8))
+            last = self.at(self.plan, self.op("mul", self.op("sub", self.rank, 1), 8))
+            self.put_fields(
+                last, {PLAN.BOUNDED: self.const("i64", 1), PLAN.UPPER: self.const("i64", 1 << 62)}
+            )
+
+    def store_corner(self, i: Value, axis: Value) -> None:
+        """Store the bounds of one axis of an image. ``axis`` is the offset of its numbers in the plan."""
+        mine, corner = self.at(self.plan, axis), self.at(self.tensor, self.op("mul", i, 2))
+        lower, upper = (
+            self.resize(self.field(corner, of, "i16"), "i64", True) for of in (MAP.LOWER, MAP.UPPER)
+        )
+        upper = self.op("add", self.op("sub", self.field(mine, PLAN.SIZE, "i64"), 1), upper)
+        start = self.field(mine, PLAN.START, "i64")
+        below, above = self.compare("icmp slt", start, lower), self.compare("icmp sgt", start, upper)
+        self.refuse(self.op("or", below, above), 13)
+        offset = self.field(self.at(self["data"], self.op("mul", i, 8)), REQUEST.OFFSETS, "i64")
+        offset = self.op("and", offset, 0xFFFF)
+        # 16 bits for one axis, 8 for each of two, 5 for each of three.
+        bits = self.op("udiv", 16, self.op("sub", self.rank, 2))
+        self.refuse(self.differs(self.op("lshr", offset, bits), 0), 14)
+        self.put_fields(mine, {PLAN.LOWER: lower, PLAN.UPPER: upper, PLAN.OFFSETS: offset})
+        self.put(mine, PLAN.BOUNDED, self.const("i64", 1))
+
+    def store_extent(self) -> None:
+        """Store how many bytes are copied, and how many of shared memory they span."""
+        rows = self.variable("i64", self.field(self.plan, PLAN.PIXELS, "i64"))
+        with self.unless(self.im2col):
+            rows.put(self.const("i64", 1))
+            for axis in range(1, AXES):
+                rows.put(self.op("mul", rows.get(), self.field(self.plan, PLAN.COUNT + 8 * axis, "i64")))
+        count, row = rows.get(), self.field(self.plan, PLAN.ROW, "i64")
+        extent = self.op("mul", count, self.field(self.plan, PLAN.PITCH, "i64"))
+        turned = self.both(self.interleaved, self.differs(self.swizzle, 0))
+        line = self.select(turned, self.const("i64", 127), 0)
+        extent = self.without(self.op("add", extent, line), line)
+        self.put_fields(self.plan, {PLAN.EXTENT: extent, PLAN.TOTAL: self.op("mul", count, row)})
+
+
+@routine("tw_tensor_plan", "i32", *POINTERS)
+def make_plan(r: _PlanRoutine, data: Ptr, plan: Ptr, lane: I32, line: I32) -> None:
+    """Check a request and its tensor map, and make the copy's plan of them: 0, or 1 after a fault."""
+    r.read_map()
+    r.check_kind()
+    r.store_element()
+    for axis in range(AXES):
+        r.store_axis(axis)
+    r.store_row()
+    r.store_images()
+    r.store_extent()
+
+
+# -- the two directions ---------------------------------------------------------------------------------
+def _plan_copy(r: Routine) -> Value:
     """Make the copy's plan; leave the routine after a fault."""
     plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
-    r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), r["data"], plan, r["lane"], r["line"]))
+    r.give_unless_zero(make_plan(r, r["data"], plan, r["lane"]))
     return plan
 
 
@@ -60,50 +254,43 @@ def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
     r.put(plan, PLAN.AT, offset)
 
 
-# -- the two directions ---------------------------------------------------------------------------------
-def _load() -> Routine:
+@routine("tw_tensor_load", "i32", *POINTERS)
+def _load(r: Routine, data: Ptr, lane: I32, line: I32, spoil: I32) -> None:
     """Load a box or pixels; with ``spoil`` read nothing and overwrite the targets."""
-    r = Routine("tw_tensor_load", "i32", **POINTERS, data="ptr", **_ONE, spoil="i32")
-    plan = _plan(r)
-    r.put(plan, PLAN.SPOIL, r["spoil"])
-    target, barrier = (request(r, r["data"], offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
-    with each_block(r, r["data"]) as at:
+    plan = _plan_copy(r)
+    r.put(plan, PLAN.SPOIL, spoil)
+    target, barrier = (request(r, data, offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
+    with each_block(r, data) as at:
         _aim(r, plan, at(target), 1)
-        r.give_unless_zero(
-            r.call("tw_tensor_rows", "i32", *r.pointers(), plan, r["lane"], r["line"], Verb.LOAD)
-        )
-        with r.when(r.equals(r["spoil"], 0)):
+        r.give_unless_zero(_rows(r, plan, lane, Verb.LOAD))
+        with r.when(r.equals(spoil, 0)):
             complete(r, at(barrier), r.field(plan, PLAN.TOTAL, "i64"))
-    r.give(0)
-    return r
 
 
-def _store() -> Routine:
+@routine("tw_tensor_store", "i32", *POINTERS)
+def store_tensor(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None:
     """Store or reduce a box or pixels; ``step`` of ``StoreStep`` says what happens to the rows in global memory."""
-    r = Routine("tw_tensor_store", "i32", **POINTERS, data="ptr", **_ONE, step="i32")
-    plan = _plan(r)
-    r.put(plan, PLAN.STORE_STEP, r["step"])
-    verb = r.narrow(request(r, r["data"], REQUEST.VERB))
+    plan = _plan_copy(r)
+    r.put(plan, PLAN.STORE_STEP, step)
+    verb = r.narrow(request(r, data, REQUEST.VERB))
     reduces = r.equals(verb, Verb.REDUCE)
     with r.when(reduces):
-        operation = r.narrow(request(r, r["data"], REQUEST.REDUCTION))
-        kind = r.call("tw_reduction", "i32", operation, r.field(plan, PLAN.ELEMENT, "i32"))
-        refuse_if(r, r.compare("icmp slt", kind, 0), 16, request(r, r["data"], REQUEST.GLOBAL))
+        operation = r.narrow(request(r, data, REQUEST.REDUCTION))
+        kind = reduction_of_tensor(r, operation, r.field(plan, PLAN.ELEMENT, "i32"))
+        refuse_if(r, r.compare("icmp slt", kind, 0), 16, request(r, data, REQUEST.GLOBAL))
         r.put(plan, PLAN.REDUCTION, kind)
     for axis in range(AXES):
         start = r.field(plan, PLAN.START + 8 * axis, "i64")
-        refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, r["data"], REQUEST.GLOBAL))
-    with r.when(r.differs(r["step"], StoreStep.RELEASE)):
-        _aim(r, plan, request(r, r["data"], REQUEST.SHARED), 0)
-    r.give(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, r["lane"], r["line"], verb))
-    return r
+        refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, data, REQUEST.GLOBAL))
+    with r.when(r.differs(step, StoreStep.RELEASE)):
+        _aim(r, plan, request(r, data, REQUEST.SHARED), 0)
+    r.give(_rows(r, plan, lane, verb))
 
 
 # -- row after row --------------------------------------------------------------------------------------
-def _rows() -> Routine:
+@routine("tw_tensor_rows", "i32", *POINTERS)
+def _rows(r: Routine, plan: Ptr, lane: I32, line: I32, verb: I32) -> None:
     """Process each row of a box, or of the pixels of images."""
-    r = Routine("tw_tensor_rows", "i32", **POINTERS, plan="ptr", **_ONE, verb="i32")
-    plan = r["plan"]
     r.put(plan, PLAN.FIRST, r.const("i64", 0))
     r.put(plan, PLAN.LIMIT, r.const("i64", 0))
     # Where the row begins along each axis; row after row these change.
@@ -128,8 +315,6 @@ def _rows() -> Routine:
         _row(r, shifted, offset.get())
         offset.add(pitch)
         _next_pixel(r, at)
-    r.give(0)
-    return r
 
 
 @contextmanager
@@ -176,19 +361,13 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
     high = r.select(there, r.intrinsic("llvm.smin", high, count), zero)
     low = r.intrinsic("llvm.smin", low, high)
     place = r.op("add", place, r.op("mul", start, r.field(plan, PLAN.UNIT, "i64")))
-    given = (plan, offset, place, low, high, r["lane"], r["line"])
-    answer = r.variable("i32", 0)
+    row = (plan, offset, place, low, high)
     with r.when(r.equals(r["verb"], Verb.LOAD)):
-        answer.put(r.call("tw_tensor_fetch", "i32", *r.pointers(), *given))
+        r.give_unless_zero(_fetch(r, *row, r["lane"]))
+    with r.otherwise_when(r.equals(r["verb"], Verb.LOOK)):
+        r.call("tw_watch_row", "void", *row)
     with r.otherwise():
-        with r.when(r.equals(r["verb"], Verb.LOOK)):
-            r.call("tw_watch_row", "void", *given[:5])
-        with r.otherwise():
-            answer.put(r.call("tw_tensor_gather", "i32", *r.pointers(), *given, r["verb"]))
-    r.give_unless_zero(answer.get())
-
-
-_ROW = {"plan": "ptr", "offset": "i64", "place": "i64", "low": "i64", "high": "i64", **_ONE}
+        r.give_unless_zero(_gather(r, *row, r["lane"], r["verb"]))
 
 
 def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
@@ -197,7 +376,7 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
     away = r.op("sub", address, r.field(plan, PLAN.FIRST, "i64"))
     limit = r.intrinsic("llvm.usub.sat", r.field(plan, PLAN.LIMIT, "i64"), count)
     with r.when(r.is_at_least(away, limit)):
-        known = r.call("tw_find", "i1", r["ctx"], address, count, r.at(plan, PLAN.FIRST))
+        known = find_array(r, address, count, r.at(plan, PLAN.FIRST))
         with r.unless(known):
             find_span(r, address, count, Space.GLOBAL, write)
             r.give(1)
@@ -207,34 +386,31 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
 
 
 # -- loads ----------------------------------------------------------------------------------------------
-def _fetch() -> Routine:
+@routine("tw_tensor_fetch", "i32", *POINTERS)
+def _fetch(r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I64, lane: I32, line: I32) -> None:
     """Copy a row from global memory to shared memory."""
-    r = Routine("tw_tensor_fetch", "i32", **POINTERS, **_ROW)
-    plan = r["plan"]
     row, unit = r.field(plan, PLAN.ROW, "i64"), r.field(plan, PLAN.UNIT, "i64")
     whole = r.both(
-        r.equals(r["low"], 0),
-        r.equals(r["high"], r.field(plan, PLAN.COUNT, "i64")),
+        r.equals(low, 0),
+        r.equals(high, r.field(plan, PLAN.COUNT, "i64")),
         r.equals(r.field(plan, PLAN.ODD, "i32"), 0),
         r.equals(r.field(plan, PLAN.SPOIL, "i32"), 0),
     )
     source = r.variable("ptr", NULL)
     with r.when(whole):
-        source.put(_reach(r, r["place"], row, 0))
+        source.put(_reach(r, place, row, 0))
     with r.otherwise():
-        scratch = r.reserve(f"[{LONGEST} x i8]", 64)
+        scratch = r.reserve(f"[{_LONGEST} x i8]", 64)
         source.put(scratch)
         with r.when(r.differs(r.field(plan, PLAN.SPOIL, "i32"), 0)):
             r.fill(scratch, 0xFF, row)
         with r.otherwise():
             _fill(r, scratch, row)
-            with r.when(r.is_below(r["low"], r["high"])):
+            with r.when(r.is_below(low, high)):
                 _copy_in(r, scratch, unit)
             with r.when(r.differs(r.field(plan, PLAN.ROUNDS, "i32"), 0)):
                 _round(r, scratch, unit)
-    r.call("tw_tensor_place", "void", plan, r["offset"], source.get(), 0)
-    r.give(0)
-    return r
+    _locate(r, plan, offset, source.get(), 0)
 
 
 def _fill(r: Routine, scratch: Value, row: Value) -> None:
@@ -266,15 +442,14 @@ def _round(r: Routine, scratch: Value, unit: Value) -> None:
         r.put(place, 0, r.op("shl", narrow(r, number, FORMATS["tf32"], "rn"), 13))
 
 
-def _locate() -> Routine:
+@routine("tw_tensor_place", "void")
+def _locate(r: Routine, plan: Ptr, offset: I64, row: Ptr, back: I32) -> None:
     """Copy a row into shared memory, or with ``back`` out of it, as its swizzle orders it."""
-    r = Routine("tw_tensor_place", "void", plan="ptr", offset="i64", row="ptr", back="i32")
-    plan, offset = r["plan"], r["offset"]
     base, length = r.field(plan, PLAN.BASE, "ptr"), r.field(plan, PLAN.ROW, "i64")
     swizzle, back = r.field(plan, PLAN.SWIZZLE, "i64"), r.differs(r["back"], 0)
     with r.when(r.equals(swizzle, 0)):
         here = r.at(base, offset)
-        r.copy(r.select(back, r["row"], here), r.select(back, here, r["row"]), length)
+        r.copy(r.select(back, row, here), r.select(back, here, row), length)
         r.give()
     # A line of 128 bytes that is a row of its own: all of it is turned round alike.
     line = r.both(r.equals(length, _LINE), r.equals(r.op("and", offset, _LINE - 1), 0), r.negation(back))
@@ -282,16 +457,15 @@ def _locate() -> Routine:
         turn = _turn(r, offset, swizzle)
         here = r.at(base, offset)
         for chunk in range(_LINE // _CHUNK):
-            value = r.field(r["row"], chunk * _CHUNK, "<4 x i32>")
+            value = r.field(row, chunk * _CHUNK, "<4 x i32>")
             r.put(r.at(here, r.op("xor", turn, chunk * _CHUNK)), 0, value)
         r.give()
     with r.count(length, step=_CHUNK) as at:
         there = r.op("add", offset, at)
         here = r.at(base, r.op("xor", there, _turn(r, there, swizzle)))
-        mine = r.at(r["row"], at)
+        mine = r.at(row, at)
         value = r.load("<4 x i32>", r.select(back, here, mine).ref, 1)
         r.store(value, r.select(back, mine, here).ref, 1)
-    return r
 
 
 def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
@@ -300,47 +474,45 @@ def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
 
 
 # -- stores ---------------------------------------------------------------------------------------------
-def _gather() -> Routine:
+@routine("tw_tensor_gather", "i32", *POINTERS)
+def _gather(
+    r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I64, lane: I32, line: I32, verb: I32
+) -> None:
     """Copy a row from shared memory to global memory, or reduce it; at other steps of a store, check its target."""
-    r = Routine("tw_tensor_gather", "i32", **POINTERS, **_ROW, verb="i32")
-    plan = r["plan"]
-    with r.when(r.is_at_least(r["low"], r["high"])):
-        r.give(0)
+    r.give_if(r.is_at_least(low, high), 0)
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
-    scratch = r.reserve(f"[{LONGEST} x i8]", 64)
+    scratch = r.reserve(f"[{_LONGEST} x i8]", 64)
     plain = r.equals(r.field(plan, PLAN.SWIZZLE, "i64"), 0)
-    straight = r.at(r.field(plan, PLAN.BASE, "ptr"), r["offset"])
+    straight = r.at(r.field(plan, PLAN.BASE, "ptr"), offset)
     now = r.field(plan, PLAN.STORE_STEP, "i32")
     writes, over = (r.equals(now, one) for one in (StoreStep.WRITE, StoreStep.RELEASE))
     with r.unless(r.op("or", plain, over)):
-        r.call("tw_tensor_place", "void", plan, r["offset"], scratch, 1)
+        _locate(r, plan, offset, scratch, 1)
     row = r.select(plain, straight, scratch)
-    reduces = r.equals(r["verb"], Verb.REDUCE)
+    reduces = r.equals(verb, Verb.REDUCE)
     with r.when(r.equals(step, 1)):
-        skip = r.op("mul", r["low"], unit)
+        skip = r.op("mul", low, unit)
         place, given = r.op("add", r["place"], skip), r.at(row, skip)
-        exact = r.op("mul", r.op("sub", r["high"], r["low"]), unit)
+        exact = r.op("mul", r.op("sub", high, low), unit)
         with r.unless(writes):
             follow(r, place, exact, reduces, given, now)
             r.give(0)
         # The last 16 bytes are written whole, but not beyond the array: behind it, on a GPU, lies no other array.
         rounded = r.op("and", r.op("add", exact, _CHUNK - 1), -_CHUNK)
-        room = r.call("tw_find", "i1", r["ctx"], place, rounded, r.at(plan, PLAN.FIRST))
+        room = find_array(r, place, rounded, r.at(plan, PLAN.FIRST))
         count = r.select(room, rounded, exact)
         _deliver(r, _reach(r, place, count, 1), given, count)
-    with r.otherwise(), r.count(r["high"], r["low"]) as i:
+    with r.otherwise(), r.count(high, low) as i:
         far = r.op("mul", r.op("mul", i, step), unit)
         place, given = r.op("add", r["place"], far), r.at(row, r.op("mul", i, unit))
         with r.when(writes):
             _deliver(r, _reach(r, place, unit, 1), given, unit)
         with r.otherwise():
             follow(r, place, unit, reduces, given, now)
-    r.give(0)
-    return r
 
 
 def _deliver(r: Routine, place: Value, row: Value, count: Value) -> None:
     with r.when(r.equals(r["verb"], Verb.REDUCE)):
-        r.call("tw_reduce", "void", r.field(r["plan"], PLAN.REDUCTION, "i32"), place, row, count)
+        reduce_row(r, r.field(r["plan"], PLAN.REDUCTION, "i32"), place, row, count)
     with r.otherwise():
         r.copy(place, row, count)

@@ -1,7 +1,7 @@
 """The emulator's own layout of tensor maps: 128 bytes, as many as hardware's, whose bits are not public.
 
 This is the one place that knows their layout. ``encode`` makes one for the host; ``tensormap.replace``
-(``tensor_map_edits.py``) changes fields of one in memory; copies (``tensor_plan.py``) read it. One that begins with
+(``bulk_requests.py``) changes fields of one in memory; copies (``tensor.py``) read it. One that begins with
 other bytes than ``MAGIC`` was made by someone else or is damaged, and every use of it is a fault. Nothing
 but zeros is a map none of whose fields has been set yet, which is how compilers begin one.
 """

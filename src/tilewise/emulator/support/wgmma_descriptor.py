@@ -25,7 +25,7 @@ from tilewise.emulator.llvm.emit import Value, join
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.support.memory_access import record_fault
 
-__all__ = ["BRICKS", "ROWS", "Matrix", "described"]
+__all__ = ["BRICKS", "ROWS", "Descriptor", "Matrix", "described"]
 
 ROWS = 8  # of a brick
 BRICKS = 2  # along K, of every instruction
@@ -33,36 +33,55 @@ _ROW_BYTES = 16
 _ROW = f"<{ROWS} x i32>"
 
 
-class Matrix:
-    """A matrix of one instruction, taken apart in a routine that has ``ctx`` and ``block``."""
+class Descriptor:
+    """A descriptor taken apart, in a routine: numbers of 32 bits."""
 
-    def __init__(self, r: Routine, bits: Value, across: bool) -> None:
-        self.r, self.bits, self.across = r, bits, across
-        self.shared = r.field(r["block"], BLOCK.SHARED, "ptr", 8)
-        self.room = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64", 8)
-        self.start, self.leading, self.stride = (self._bytes(low) for low in (0, 16, 32))
+    def __init__(self, r: Routine, bits: Value) -> None:
+        self.r, self.bits = r, bits
+        self.start, self.leading, self.stride = (
+            r.op("shl", self._field(low, 0x3FFF), 4) for low in (0, 16, 32)
+        )
         mode = self._field(62, 3)
-        plain = r.equals(mode, 0)
-        span = r.select(plain, _ROW_BYTES, r.op("lshr", 256, mode))
-        self.chunks = r.op("sub", r.op("lshr", span, 4), 1)  # less one; a mask
-        self.wide = r.select(plain, 0, r.op("sub", 4, mode))
-        self.plain = plain
-        self.phase = _spread(r, self._field(49, 7))
-        self.mask = _spread(r, self.chunks)
-        self.rows = self._row_offsets(span)
-        # The last place where a row may start, and the furthest place where one does.
-        last = r.intrinsic("llvm.usub.sat", self.room, _ROW_BYTES)
-        self.last = r.resize(r.intrinsic("llvm.umin", last, 0x7FFF_FFFF), "i32", False)
-        self.limit = _spread(r, self.last)
-        self.furthest = r.alloca(_ROW, 32)
-        r.store(Value(_ROW, "zeroinitializer"), self.furthest, 32)
+        self.plain = r.equals(mode, 0)
+        self.span = r.select(self.plain, _ROW_BYTES, r.op("lshr", 256, mode))
+        self.chunks = r.op("sub", r.op("lshr", self.span, 4), 1)  # less one; a mask
+        self.wide = r.select(self.plain, 0, r.op("sub", 4, mode))
+        self.base = self._field(49, 7)
 
     def _field(self, low: int, mask: int) -> Value:
         r = self.r
-        return r.resize(r.op("and", r.op("lshr", self.bits, low), mask), "i32", False)
+        return r.narrow(r.op("and", r.op("lshr", self.bits, low), mask))
 
-    def _bytes(self, low: int) -> Value:
-        return self.r.op("shl", self._field(low, 0x3FFF), 4)
+    def find_brick(self, inner: Value, outer: Value, across: Value | bool) -> Value:
+        """Return where a brick starts before the swizzle; of a swizzled matrix, some bricks lie side by side."""
+        r = self.r
+        beside = r.op("shl", r.op("and", inner, self.chunks), 4)
+        beyond = r.op("lshr", inner, self.wide)
+        near, far = self.leading, self.stride
+        if across is not False:
+            near, far = r.select(self.plain, far, near), r.select(self.plain, near, far)
+        if isinstance(across, Value):
+            near, far = r.select(across, near, self.leading), r.select(across, far, self.stride)
+        at = r.op("add", self.start, r.op("add", beside, r.op("mul", beyond, near)))
+        return r.op("add", at, r.op("mul", outer, far))
+
+
+class Matrix(Descriptor):
+    """A matrix of one instruction, taken apart in a routine that has ``ctx`` and ``block``."""
+
+    def __init__(self, r: Routine, bits: Value, across: bool) -> None:
+        self.shared = r.field(r["block"], BLOCK.SHARED, "ptr", 8)
+        self.room = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64", 8)
+        super().__init__(r, bits)
+        self.across = across
+        self.phase, self.mask = _spread(r, self.base), _spread(r, self.chunks)
+        self.rows = self._row_offsets(self.span)
+        # The last place where a row may start, and the furthest place where one does.
+        last = r.intrinsic("llvm.usub.sat", self.room, _ROW_BYTES)
+        self.last = r.narrow(r.intrinsic("llvm.umin", last, 0x7FFF_FFFF))
+        self.limit = _spread(r, self.last)
+        self.furthest = r.alloca(_ROW, 32)
+        r.store(Value(_ROW, "zeroinitializer"), self.furthest, 32)
 
     def _row_offsets(self, span: Value) -> Value:
         numbers = Value(_ROW, f"<{', '.join(f'i32 {row}' for row in range(ROWS))}>")
@@ -73,15 +92,7 @@ class Matrix:
         ``check`` says so."""
         r = self.r
         inner, outer = (j, r.const("i32", c)) if self.across else (r.const("i32", c), j)
-        # Of a swizzled matrix, some bricks lie side by side.
-        beside = r.op("shl", r.op("and", inner, self.chunks), 4)
-        beyond = r.op("lshr", inner, self.wide)
-        near, far = self.leading, self.stride
-        if self.across:
-            near = r.select(self.plain, self.stride, self.leading)
-            far = r.select(self.plain, self.leading, self.stride)
-        at = r.op("add", self.start, r.op("add", beside, r.op("mul", beyond, near)))
-        at = r.op("add", at, r.op("mul", outer, far))
+        at = self.find_brick(inner, outer, self.across)
         places = r.op("add", self.rows, _spread(r, at))
         turns = r.op("lshr", places, _fixed(7))
         turns = r.op("and", r.op("sub", turns, self.phase), self.mask)
@@ -104,7 +115,7 @@ class Matrix:
         small = r.is_below(self.room, _ROW_BYTES)
         with r.when(r.op("or", small, r.is_above(most, self.last))):
             access = (self.bits, most, Space.SHARED, self.across, self.room)
-            record_fault(r, FaultKind.MATRIX, 0, *access, line)
+            record_fault(r, FaultKind.MATRIX, 0, *access, line=line)
             r.give(1)
 
 

@@ -21,8 +21,15 @@ from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import MutableValue, Routine
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.hardware_sums import EXPONENT, Rule, Sums, exponents, rule_of
-from tilewise.emulator.numerics.sparsity import Sparsity
-from tilewise.emulator.numerics.tensor_core import ELEMENTS, accumulate, add_whole, bit_counts, decode, encode
+from tilewise.emulator.numerics.tensor_core import (
+    ELEMENTS,
+    Sparsity,
+    accumulate,
+    add_whole,
+    bit_counts,
+    decode,
+    encode,
+)
 from tilewise.emulator.support.wgmma_descriptor import BRICKS, ROWS, Matrix
 from tilewise.emulator.support.wgmma_queue import BATCH, INFO, RANKS, RECORD
 
@@ -131,7 +138,6 @@ def pack(form: WgmmaForm) -> Routine:
                 ranks = r.item(r.at(r["panel"], RANKS), row, ROWS * _SHORTS)
                 _columns(r, form, words, r.item(r["panel"], row, ROWS * _FLOATS), ranks)
         matrix.check(r.field(record, RECORD.LINE, "i32", 4))
-    r.give(0)
     return r
 
 
@@ -148,7 +154,8 @@ def _columns(r: Routine, form: WgmmaForm, words: Value, place: Value, ranks: Val
         away, onward = (1, ROWS) if form.b_across else (ROWS, 1)  # from column to column, from k to k
         for first in (0, 4):
             picks = [column * away + (first + k) * onward for k in range(4) for column in _COLUMNS]
-            numbers = _wide(r, form.b_type, r.shuffle(bits, picks))
+            halved = r.cast("bitcast", r.shuffle(bits, picks), "half" if form.b_type == "f16" else "bfloat")
+            numbers = halves.up(r, halved)
             put(numbers, _ranks(r, form, numbers, form.b_type), first)
         return
     for part in range(form.per):
@@ -169,12 +176,6 @@ def _ranks(r: Routine, form: WgmmaForm, numbers: Value, type_: str) -> Value | N
     return exponents(r, numbers, type_) if form.rule else None
 
 
-def _wide(r: Routine, type_: str, bits: Value) -> Value:
-    """32 numbers of 16 bits as floats."""
-    scalar = {"f16": "half", "bf16": "bfloat"}[type_]
-    return halves.up(r, r.cast("bitcast", bits, scalar))
-
-
 # -- A ----------------------------------------------------------------------------------------------
 class _Panel:
     """A warp's 16 rows of A: for each k two vectors, each with eight rows' elements four times over. Of a
@@ -191,16 +192,17 @@ class _Panel:
         r, form = self.r, self.form
         record = r.item(r["records"], i, RECORD.SIZE)
         start = r.op("mul", i, form.depth)
-        metadata = None
-        if form.sparsity:
-            place = r.at(r["warp"], r.field(record, RECORD.METADATA, "i32", 4))
-            metadata = r.load(vector("i32"), place.ref, 4)
+        metadata = self._register(r.field(record, RECORD.METADATA, "i32", 4)) if form.sparsity else None
         for half, elements in enumerate(self._elements(record)):
             if metadata is not None:
                 self._scatter(start, half, elements, metadata)
                 continue
             for k, element in enumerate(elements):
                 self._put(r.op("add", start, k), half, element)
+
+    def _register(self, place: Value) -> Value:
+        """What a register of the warp holds."""
+        return self.r.field(self.r.at(self.r["warp"], place), 0, vector("i32"), 4)
 
     def _elements(self, record: Value) -> tuple[list[Value], list[Value]]:
         """The elements that rows g, and rows g + 8, have of each k, or keep."""
@@ -216,8 +218,7 @@ class _Panel:
                     words = matrix.brick(r.op("add", first, half), c)
                     words = _turned(r, words) if form.a_across else words
                 else:
-                    held = r.at(r["warp"], r.field(places, 4 * (2 * c + half), "i32", 4))
-                    words = r.load(vector("i32"), held.ref, 4)
+                    words = self._register(r.field(places, 4 * (2 * c + half), "i32", 4))
                 found[half].extend(_repeated(r, form, words))
         if matrix is not None:
             matrix.check(r.field(record, RECORD.LINE, "i32", 4))
@@ -293,13 +294,11 @@ def multiply(form: WgmmaForm) -> Routine:
     if form.rule:
         with r.count(columns) as j:
             tile.hardware(j, Sums(r, form.rule))
-        r.give(0)
         return r
     with r.count(r.op("and", columns, -2), step=2) as j:
         tile.product(j, 2)
     with r.when(r.differs(r.op("and", columns, 1), 0)):
         tile.product(r.op("sub", columns, 1), 1)
-    r.give(0)
     return r
 
 
@@ -396,19 +395,20 @@ class _Tile:
 
     def _factors(self, k: Value, numbers: Value) -> list[tuple[Value, Value]]:
         """Of the four sums, what they multiply at one k."""
-        r = self.r
-        here = r.item(numbers, k, ROWS * _FLOATS)
-        columns = [r.field(here, 4 * part * _FLOATS, "<4 x float>", 4) for part in range(2)]
-        wide = [r.shuffle(four, list(range(4)) * 8) for four in columns]
-        return [(self.panel.row(k, half), column) for half in range(2) for column in wide]
+        columns = self._columns(numbers, k, "float")
+        return [(self.panel.row(k, half), column) for half in range(2) for column in columns]
 
     def _ranks(self, k: Value, ranks: Value) -> list[tuple[Value, Value]]:
         """The same of exponents."""
-        r = self.r
-        here = r.item(ranks, k, ROWS * _SHORTS)
-        columns = [r.field(here, 4 * part * _SHORTS, "<4 x i16>", 2) for part in range(2)]
-        wide = [r.shuffle(four, list(range(4)) * 8) for four in columns]
-        return [(self.panel.rank(k, half), column) for half in range(2) for column in wide]
+        columns = self._columns(ranks, k, "i16")
+        return [(self.panel.rank(k, half), column) for half in range(2) for column in columns]
+
+    def _columns(self, panel: Value, k: Value, scalar: str) -> list[Value]:
+        """Of the even and of the odd columns in a panel of B, what the sums' lanes have at one k."""
+        r, size = self.r, _SHORTS if scalar == "i16" else _FLOATS
+        here = r.item(panel, k, ROWS * size)
+        fours = [r.field(here, 4 * part * size, f"<4 x {scalar}>", size) for part in range(2)]
+        return [r.shuffle(four, list(range(4)) * 8) for four in fours]
 
     # -- plainly --------------------------------------------------------------------------------
     def _step(self, sums: list[MutableValue], k: Value, panels: list[Value]) -> None:
@@ -416,11 +416,8 @@ class _Tile:
         rows = [self.panel.row(k, half) for half in range(2)]
         there = [self.panel.there(k, half) for half in range(2)]
         pairs, masks = [], []
-        scalar = form.number.split(" x ")[1][:-1]
         for panel in panels:
-            here = r.item(panel, k, ROWS * _FLOATS)
-            fours = [r.field(here, 4 * part * _FLOATS, f"<4 x {scalar}>", 4) for part in range(2)]
-            columns = [r.shuffle(four, list(range(4)) * 8) for four in fours]
+            columns = self._columns(panel, k, form.number.split(" x ")[1][:-1])
             pairs += [(row, column) for row in rows for column in columns]
             masks += [mask for mask in there for _ in columns]
         before = [item.get() for item in sums]
@@ -437,10 +434,6 @@ class _Tile:
         return [r.at(r["base"], r.field(first, 4 * index, "i32", 4)) for index in range(count)]
 
     def _starts(self, places: list[Value]) -> list[Value]:
-        r, form = self.r, self.form
-        word = vector({"f32": "float"}.get(form.d_type, "i32"))
-        found = []
-        for place in places:
-            held = r.field(place, 0, word, 4)
-            found.append(r.select(self.fresh, Value(word, "zeroinitializer"), held))
-        return decode(r, form.d_type, found)
+        r, word = self.r, vector("float" if self.form.d_type == "f32" else "i32")
+        held = [r.select(self.fresh, r.zero(word), r.field(place, 0, word, 4)) for place in places]
+        return decode(r, self.form.d_type, held)

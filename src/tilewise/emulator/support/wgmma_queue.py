@@ -16,11 +16,12 @@ from contextlib import contextmanager
 
 from tilewise.emulator.layout import LAUNCH, WARP, FaultKind, Status
 from tilewise.emulator.llvm.emit import NULL, Value
-from tilewise.emulator.llvm.routine import POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import find_warp
-from tilewise.emulator.support.seeds import advance_seed
+from tilewise.emulator.support.flights import advance_seed
+from tilewise.emulator.support.memory_access import record_lanes_fault
 
-__all__ = ["BATCH", "CAPACITY", "INFO", "PANEL_BYTES", "PRODUCTS", "RANKS", "RECORD", "routines"]
+__all__ = ["BATCH", "CAPACITY", "INFO", "PRODUCTS", "RANKS", "RECORD"]
 
 CAPACITY = 32  # products that a warp can have in flight
 BATCH = 64  # elements of K at most that are multiplied in one go
@@ -69,21 +70,6 @@ class INFO:
     MOST = 40  # products that can be done in one go
 
 
-def routines() -> list[Routine]:
-    return [
-        _find_next(),
-        _count_run(),
-        _same_matrices(),
-        _finish(),
-        _return_sums(),
-        _perform_groups(),
-        _groups_of_all(),
-        _issue(),
-        _commit(),
-        _wait(),
-    ]
-
-
 # -- small parts ------------------------------------------------------------------------------------
 def _state(r: Routine, warp: Value) -> Value:
     return r.at(warp, WARP.PRODUCTS)
@@ -106,75 +92,65 @@ def _moves_sums(r: Routine, ctx: Value) -> Value:
     return r.differs(r.field(ctx, LAUNCH.ORDER, "i64"), _EAGER)
 
 
-def _fault(r: Routine, kind: FaultKind, line: Value) -> None:
-    r.call("tw_fault", "void", *r.pointers(), kind, line, r["mask"])
-
-
-def _find_next() -> Routine:
+@routine("tw_wgmma_next", "ptr", "warp")
+def _find_next(r: Routine, target: I32) -> None:
     """Return a warp's oldest product of the first ``target`` groups, or null."""
-    r = Routine("tw_wgmma_next", "ptr", warp="ptr", target="i32")
     state = _state(r, r["warp"])
     first, end = r.field(state, PRODUCTS.FIRST, "i32"), r.field(state, PRODUCTS.END, "i32")
     with r.when(r.is_below(first, end)):
         record = _record(r, state, first)
-        r.give_if(r.is_below(r.field(record, RECORD.GROUP, "i32"), r["target"]), record)
+        r.give_if(r.is_below(r.field(record, RECORD.GROUP, "i32"), target), record)
     r.give(NULL)
-    return r
 
 
-def _count_run() -> Routine:
+@routine("tw_wgmma_run", "i64", "warp")
+def _count_run(r: Routine, target: I32) -> None:
     """Return how many products, from the oldest on, can be performed at once: they add to the same sums."""
-    r = Routine("tw_wgmma_run", "i64", warp="ptr", target="i32")
     state = _state(r, r["warp"])
     first, end = r.field(state, PRODUCTS.FIRST, "i32"), r.field(state, PRODUCTS.END, "i32")
     oldest = _record(r, state, first)
     info = r.field(oldest, RECORD.INFO, "ptr")
-    most = r.wide(r.field(info, INFO.MOST, "i32"))
-    there = r.wide(r.op("sub", end, first))
-    limit = r.intrinsic("llvm.umin", most, there)
+    limit = r.intrinsic("llvm.umin", r.wide(r.field(info, INFO.MOST, "i32")), r.wide(r.op("sub", end, first)))
     length = r.variable("i64", 1)
     with r.loop() as loop:
         now = length.get()
         loop.leave(r.is_at_least(now, limit))
         record = r.item(oldest, now, RECORD.SIZE)
         loop.leave(r.differs(r.field(record, RECORD.INFO, "ptr"), info))
-        loop.leave(r.is_at_least(r.field(record, RECORD.GROUP, "i32"), r["target"]))
+        loop.leave(r.is_at_least(r.field(record, RECORD.GROUP, "i32"), target))
         loop.leave(r.equals(r.field(record, RECORD.ADDS, "i32"), 0))
         length.add(1)
     r.give(length.get())
-    return r
 
 
-def _same_matrices() -> Routine:
+@routine("tw_wgmma_same", "i1")
+def _same_matrices(r: Routine, a: Ptr, b: Ptr, count: I64) -> None:
     """Whether two runs of records multiply by the same matrices B."""
-    r = Routine("tw_wgmma_same", "i1", a="ptr", b="ptr", count="i64")
-    with r.count(r["count"]) as i:
-        left, right = (r.item(r[name], i, RECORD.SIZE) for name in "ab")
-        infos = [r.field(record, RECORD.INFO, "ptr") for record in (left, right)]
-        matrices = [r.field(record, RECORD.B, "i64") for record in (left, right)]
+    with r.count(count) as i:
+        records = [r.item(first, i, RECORD.SIZE) for first in (a, b)]
+        infos = [r.field(record, RECORD.INFO, "ptr") for record in records]
+        matrices = [r.field(record, RECORD.B, "i64") for record in records]
         packs = [r.field(info, INFO.PACK, "ptr") for info in infos]
         columns = [r.field(info, INFO.COLUMNS, "i32") for info in infos]
         alike = [r.equals(*pair) for pair in (matrices, packs, columns)]
         r.give_if(r.negation(r.both(*alike)), 0)
     r.give(1)
-    return r
 
 
-def _finish() -> Routine:
+@routine("tw_wgmma_finish", "void", "ctx", "warp")
+def _finish(r: Routine, count: I64) -> None:
     """Remove a warp's oldest products; where sums are moved, keep the records until the sums are back."""
-    r = Routine("tw_wgmma_finish", "void", ctx="ptr", warp="ptr", count="i64")
     state = _state(r, r["warp"])
-    first = r.op("add", r.field(state, PRODUCTS.FIRST, "i32"), r.resize(r["count"], "i32", False))
+    first = r.op("add", r.field(state, PRODUCTS.FIRST, "i32"), r.resize(count, "i32", False))
     r.put(state, PRODUCTS.FIRST, first)
     with r.unless(_moves_sums(r, r["ctx"])):
         r.put(state, PRODUCTS.KEPT, first)
         _reset_if_empty(r, state)
-    return r
 
 
-def _return_sums() -> Routine:
+@routine("tw_wgmma_return", "void", "ctx", "warp")
+def _return_sums(r: Routine, target: I32) -> None:
     """Move back the sums that products of the first ``target`` groups changed, unless a later one changes them too."""
-    r = Routine("tw_wgmma_return", "void", ctx="ptr", warp="ptr", target="i32")
     state = _state(r, r["warp"])
     r.give_if(r.negation(_moves_sums(r, r["ctx"])))
     end = r.field(state, PRODUCTS.END, "i32")
@@ -182,22 +158,20 @@ def _return_sums() -> Routine:
         kept = r.field(state, PRODUCTS.KEPT, "i32")
         loop.leave(r.is_at_least(kept, r.field(state, PRODUCTS.FIRST, "i32")))
         record = _record(r, state, kept)
-        loop.leave(r.is_at_least(r.field(record, RECORD.GROUP, "i32"), r["target"]))
+        loop.leave(r.is_at_least(r.field(record, RECORD.GROUP, "i32"), target))
         info = r.field(record, RECORD.INFO, "ptr")
         following = r.op("add", kept, 1)
         with r.unless(_in_flight(r, state, following, end, info)):
             _move_sums(r, info, back=True)
         r.put(state, PRODUCTS.KEPT, following)
     _reset_if_empty(r, state)
-    return r
 
 
 def _reset_if_empty(r: Routine, state: Value) -> None:
     """Start the queue at its beginning again if it is empty."""
     kept, end = (r.field(state, name, "i32") for name in (PRODUCTS.KEPT, PRODUCTS.END))
     with r.when(r.equals(kept, end)):
-        for name in (PRODUCTS.KEPT, PRODUCTS.FIRST, PRODUCTS.END):
-            r.put(state, name, 0)
+        r.put_fields(state, dict.fromkeys((PRODUCTS.KEPT, PRODUCTS.FIRST, PRODUCTS.END), 0))
 
 
 def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) -> Value:
@@ -226,37 +200,34 @@ def _move_sums(r: Routine, info: Value, back: bool) -> None:
 
 
 # -- performing -------------------------------------------------------------------------------------
-def _perform_groups() -> Routine:
+@routine("tw_wgmma_until", "i32", *POINTERS)
+def _perform_groups(r: Routine, which: I32, target: I32) -> None:
     """Perform the products of the first ``target`` groups of the warps whose bits are set in ``which``."""
-    r = Routine("tw_wgmma_until", "i32", **POINTERS, which="i32", target="i32")
-    ctx, target = r["ctx"], r["target"]
     panel = r.reserve(f"[{PANEL_BYTES} x i8]", 64)
     with r.loop() as rounds:
         leader, oldest = r.variable("ptr", NULL), r.variable("ptr", NULL)
         with _each_warp_of_group(r) as (number, warp), r.when(_is_selected(r, number)):
-            record = r.call("tw_wgmma_next", "ptr", warp, target)
+            record = _find_next(r, target, warp=warp)
             free = r.is_null(leader.get())
             with r.when(r.both(free, r.differs(record, NULL))):
                 leader.put(warp)
                 oldest.put(record)
         rounds.leave(r.is_null(leader.get()))
-        count = r.call("tw_wgmma_run", "i64", leader.get(), target)
+        count = _count_run(r, target, warp=leader.get())
         info = r.field(oldest.get(), RECORD.INFO, "ptr")
         _invoke(r, info, INFO.PACK, leader.get(), oldest.get(), count, panel)
         with _each_warp_of_group(r) as (number, warp), r.when(_is_selected(r, number)):
-            record = r.call("tw_wgmma_next", "ptr", warp, target)
+            record = _find_next(r, target, warp=warp)
             with r.when(r.differs(record, NULL)):
-                length = r.call("tw_wgmma_run", "i64", warp, target)
+                length = _count_run(r, target, warp=warp)
                 # NOTE: records beyond the run may be anything: they are compared only if they are there.
                 with (
                     r.when(r.is_at_least(length, count)),
-                    r.when(r.call("tw_wgmma_same", "i1", oldest.get(), record, count)),
+                    r.when(_same_matrices(r, oldest.get(), record, count)),
                 ):
                     own = r.field(record, RECORD.INFO, "ptr")
                     _invoke(r, own, INFO.MULTIPLY, warp, record, count, panel)
-                    r.call("tw_wgmma_finish", "void", ctx, warp, count)
-    r.give(0)
-    return r
+                    _finish(r, count, warp=warp)
 
 
 def _is_selected(r: Routine, number: Value) -> Value:
@@ -271,19 +242,17 @@ def _invoke(
     away = r.field(info, INFO.AWAY, "i64")
     base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, 0))
     given = (r["ctx"], r["worker"], r["block"], warp, record, count, panel, base)
-    answer = r.call_at(r.field(info, function, "ptr"), "i32", *given)
-    r.give_if(r.differs(answer, 0), 2)
+    r.give_unless_zero(r.call_at(r.field(info, function, "ptr"), "i32", *given), 2)
 
 
-def _groups_of_all() -> Routine:
+@routine("tw_wgmma_least", "i32", "ctx", "block", "warp")
+def _groups_of_all(r: Routine) -> None:
     """Return how many groups all four warps of the warpgroup have committed."""
-    r = Routine("tw_wgmma_least", "i32", ctx="ptr", block="ptr", warp="ptr")
     least = r.variable("i32", -1)
     with _each_warp_of_group(r) as (_, warp):
         closed = r.field(_state(r, warp), PRODUCTS.COMMITTED, "i32")
         least.put(r.intrinsic("llvm.umin", least.get(), closed))
     r.give(least.get())
-    return r
 
 
 # -- the instructions -------------------------------------------------------------------------------
@@ -293,35 +262,30 @@ def _check(r: Routine) -> None:
     index = r.wide(r.field(r["warp"], WARP.INDEX, "i32"))
     end = r.op("add", r.op("and", index, -_WARPS), _WARPS)
     with r.unless(r.both(r.equals(r["mask"], -1), r.is_at_most(end, warps))):
-        _fault(r, FaultKind.WARPGROUP, r["line"])
+        record_lanes_fault(r, FaultKind.WARPGROUP, r["mask"])
         r.give(2)
 
 
-def _issue() -> Routine:
+@routine("tw_wgmma_issue", "i32", *POINTERS)
+def _issue(
+    r: Routine, info: Ptr, records: I64, a: I64, b: I64, adds: I32, metadata: I32, mask: I32, line: I32
+) -> None:
     """Append a product to the warp's queue."""
-    kinds = {"info": "ptr", "records": "i64", "a": "i64", "b": "i64", "adds": "i32", "metadata": "i32"}
-    r = Routine("tw_wgmma_issue", "i32", **POINTERS, **kinds, mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
-    r.put(state, PRODUCTS.RECORDS, r.at(r["warp"], r["records"]))
+    r.put(state, PRODUCTS.RECORDS, r.at(r["warp"], records))
     with r.when(r.equals(r.field(state, PRODUCTS.END, "i32"), CAPACITY)):
         _compact(r, state)
     end = r.field(state, PRODUCTS.END, "i32")
     with r.when(_moves_sums(r, r["ctx"])):
         kept = r.field(state, PRODUCTS.KEPT, "i32")
-        with r.unless(_in_flight(r, state, kept, end, r["info"])):
-            _move_sums(r, r["info"], back=False)
+        with r.unless(_in_flight(r, state, kept, end, info)):
+            _move_sums(r, info, back=False)
     record = _record(r, state, end)
     group = r.field(state, PRODUCTS.COMMITTED, "i32")
-    fields = {
-        RECORD.INFO: r["info"], RECORD.A: r["a"], RECORD.B: r["b"], RECORD.GROUP: group,
-        RECORD.LINE: r["line"], RECORD.ADDS: r["adds"], RECORD.METADATA: r["metadata"],
-    }  # fmt: skip
-    for offset, value in fields.items():
-        r.put(record, offset, value)
+    r.put_fields(record, {RECORD.INFO: info, RECORD.A: a, RECORD.B: b, RECORD.GROUP: group})
+    r.put_fields(record, {RECORD.LINE: line, RECORD.ADDS: adds, RECORD.METADATA: metadata})
     r.put(state, PRODUCTS.END, r.op("add", end, 1))
-    r.give(0)
-    return r
 
 
 def _compact(r: Routine, state: Value) -> None:
@@ -330,7 +294,7 @@ def _compact(r: Routine, state: Value) -> None:
     with r.when(r.equals(kept, 0)):
         target = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32"), 1)
         _perform_own(r, target)
-        r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
+        _return_sums(r, target)
     with r.otherwise():
         records = r.field(state, PRODUCTS.RECORDS, "ptr")
         there = r.op("sub", CAPACITY, kept)
@@ -341,36 +305,30 @@ def _compact(r: Routine, state: Value) -> None:
 
 def _perform_own(r: Routine, target: Value) -> None:
     index = r.field(r["warp"], WARP.INDEX, "i32")
-    own = r.op("shl", 1, r.op("and", index, _WARPS - 1))
-    _perform(r, own, target)
+    _perform(r, r.op("shl", 1, r.op("and", index, _WARPS - 1)), target)
 
 
 def _perform(r: Routine, which: Value | int, target: Value) -> None:
-    answer = r.call("tw_wgmma_until", "i32", *r.pointers(), which, target)
-    r.give_if(r.differs(answer, 0), 2)
+    r.give_unless_zero(_perform_groups(r, which, target), 2)
 
 
-def _commit() -> Routine:
+@routine("tw_wgmma_commit", "i32", *POINTERS)
+def _commit(r: Routine, mask: I32, line: I32) -> None:
     """Commit a group; resume the warps of the warpgroup that waited for it."""
-    r = Routine("tw_wgmma_commit", "i32", **POINTERS, mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
     closed = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32"), 1)
     r.put(state, PRODUCTS.COMMITTED, closed)
     order = r.field(r["ctx"], LAUNCH.ORDER, "i64")
-    least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
+    least = _groups_of_all(r)
     with r.when(r.equals(order, _EAGER)), r.when(r.equals(least, closed)):
         _perform(r, _ALL_WARPS, closed)
-    with r.when(r.is_above(order, _LATE)), r.when(_tosses_heads(r)):
-        _perform_own(r, closed)
+    with r.when(r.is_above(order, _LATE)):
+        heads = r.equals(r.op("and", r.op("lshr", advance_seed(r), 40), 1), 0)
+        with r.when(heads):
+            _perform_own(r, closed)
     with _each_warp_of_group(r) as (_, warp):
         _resume(r, warp, least)
-    r.give(0)
-    return r
-
-
-def _tosses_heads(r: Routine) -> Value:
-    return r.equals(r.op("and", r.op("lshr", advance_seed(r), 40), 1), 0)
 
 
 def _resume(r: Routine, warp: Value, least: Value) -> None:
@@ -379,27 +337,26 @@ def _resume(r: Routine, warp: Value, least: Value) -> None:
     waits = r.differs(awaited, 0)
     with r.when(r.both(waits, r.is_at_most(awaited, least))):
         _perform(r, _ALL_WARPS, awaited)
-        r.call("tw_wgmma_return", "void", r["ctx"], warp, awaited)
+        _return_sums(r, awaited, warp=warp)
         r.put(state, PRODUCTS.AWAITED, 0)
         r.put(warp, WARP.BLOCKED, 0)
         with r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.WAITING)):
             r.put(warp, WARP.STATUS, Status.READY)
 
 
-def _wait() -> Routine:
+@routine("tw_wgmma_wait", "i32", *POINTERS)
+def _wait(r: Routine, left: I32, mask: I32, line: I32) -> None:
     """Wait until no more than ``left`` groups are in flight: 0 goes on, 1 waits for other warps, 2 failed."""
-    r = Routine("tw_wgmma_wait", "i32", **POINTERS, left="i32", mask="i32", line="i32")
     _check(r)
     state = _state(r, r["warp"])
     closed = r.field(state, PRODUCTS.COMMITTED, "i32")
-    target = r.intrinsic("llvm.usub.sat", closed, r["left"])
-    least = r.call("tw_wgmma_least", "i32", r["ctx"], r["block"], r["warp"])
+    target = r.intrinsic("llvm.usub.sat", closed, left)
+    least = _groups_of_all(r)
     with r.when(r.is_at_most(target, least)):
         _perform(r, _ALL_WARPS, target)
-        r.call("tw_wgmma_return", "void", r["ctx"], r["warp"], target)
+        _return_sums(r, target)
         r.give(0)
     r.put(state, PRODUCTS.AWAITED, target)
-    r.put(state, PRODUCTS.LINE, r["line"])
+    r.put(state, PRODUCTS.LINE, line)
     r.put(r["warp"], WARP.BLOCKED, -1)
     r.give(1)
-    return r

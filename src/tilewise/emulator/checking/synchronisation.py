@@ -1,0 +1,194 @@
+"""What orders accesses in a checked launch: barriers of a block and of a cluster, fences, and sync variables.
+
+Arriving at a barrier releases into its clock, passing it acquires; a sync variable has the clock of its address.
+"""
+
+from __future__ import annotations
+
+from tilewise.emulator.check_layout import BARRIERS_OF_BLOCK, CLOCKS, SYNC, WHO
+from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
+from tilewise.emulator.checking.copies import complete_phase
+from tilewise.emulator.checking.vector_clocks import acquire, join, release, sync_by_one, widen
+from tilewise.emulator.layout import BARRIER, BLOCK, GENERIC_SHARED, RANK_SHIFT, WARP, WINDOW, Space
+from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.routine import I32, Ptr
+from tilewise.emulator.support.checked import serial_of
+from tilewise.emulator.support.cluster_parts import each_block
+
+__all__: list[str] = []
+
+_CLUSTER_BARRIER = BARRIERS_OF_BLOCK - 1
+
+
+def _arrived_phase(r: CheckRoutine, number: Value | int) -> Value:
+    """Pointer to the phase of a barrier that a warp arrived in; behind the last barrier's, to the number and 1 more of
+    the barrier that it waits at, or 0."""
+    row = r.op("mul", r.index(), BARRIERS_OF_BLOCK + 1)
+    return r.item(r.table(CLOCKS.ARRIVED_PHASE), r.op("add", row, number), 4)
+
+
+def _barrier_slots(r: CheckRoutine, number: Value) -> tuple[Value, Value]:
+    """The index of a barrier in the cluster's tables, and the pointer to the phase that this warp arrived in."""
+    rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
+    whole = r.equals(number, _CLUSTER_BARRIER)
+    owner = r.select(whole, 0, rank)
+    which = r.op("add", r.op("mul", owner, BARRIERS_OF_BLOCK), number)
+    return which, _arrived_phase(r, number)
+
+
+def _slot_of_phase(r: CheckRoutine, which: Value, phase: Value) -> Value:
+    """The index of a barrier's phase in the tables that have two of each."""
+    return r.op("add", r.op("mul", which, 2), r.wide(r.op("and", phase, 1)))
+
+
+def _barrier_clock(r: CheckRoutine, slot: Value) -> Value:
+    return r.at(r.table(CLOCKS.BARRIERS), r.op("mul", slot, r.clock_bytes()))
+
+
+def _fence_clock(r: CheckRoutine, slot: Value, wide: int) -> Value:
+    """The clock of what fences of one scope before a barrier covered: warps behind it may release that too."""
+    row = r.op("add", r.op("mul", slot, 2), wide)
+    return r.at(r.table(CLOCKS.FENCES), r.op("mul", row, r.clock_bytes()))
+
+
+def _end_phase(r: CheckRoutine, clock: Value, end: Value) -> None:
+    """When the first warp passes: set the phase's end, beyond which the barrier's clock covers nothing."""
+    with r.when(r.equals(r.field(end, 0, "i32"), 0)):
+        now = r.now()
+        r.put(end, 0, now)
+        r.tick()
+        with r.count(r.clock_width()) as i:
+            place = r.item(clock, i, 4)
+            r.put(place, 0, r.intrinsic("llvm.umin", r.field(place, 0, "i32"), now))
+
+
+@check_routine("tw_check_arrive")
+def _arrive(r: CheckRoutine, number: I32, waits: I32, goes_on: I32, relaxed: I32, fences: I32) -> None:
+    """A warp arrives at a barrier: 0 to 15 of its block, 16 of its cluster.
+
+    ``goes_on`` is whether some of its lanes do anything before they pass. ``relaxed``: only
+    what a fence covers is released.
+
+    What the warp read from others before counts from now on as if a fence had followed: programs that let
+    one thread wait for a flag, and the others for that thread at a barrier, hold on every GPU. What fences
+    before the barrier covered, a flag set behind it releases: all threads fence, synchronise, and one sets it.
+    """
+    with r.when(r.differs(fences, 0)):
+        for wide in (0, 1):
+            acquire(r, r.scope_clock(CLOCKS.PENDING, wide))
+            widen(r, r.scope_clock(CLOCKS.RELEASED, wide))
+    which, came = _barrier_slots(r, r.wide(number))
+    with r.when(r.differs(waits, 0)):
+        r.put(_arrived_phase(r, BARRIERS_OF_BLOCK), 0, r.op("add", number, 1))
+    phases = r.item(r.table(CLOCKS.PHASES), which, 4)
+    own = r.item(r.at(r["block"], BLOCK.BARRIERS), r.op("and", number, 15), BARRIER.SIZE)
+    arrived = r.variable("i32", r.field(own, BARRIER.THREADS, "i32"))
+    with r.when(r.equals(number, _CLUSTER_BARRIER)):
+        arrived.put(r.field(r.field(r["block"], BLOCK.FIRST, "ptr"), BLOCK.ARRIVED, "i32"))
+        _release_other_blocks(r)
+    with r.when(r.equals(arrived.get(), 0)):
+        fresh = _slot_of_phase(r, which, r.change(phases, 0, "add", 1))
+        r.fill(_barrier_clock(r, fresh), 0, r.clock_bytes())
+        with r.when(r.differs(fences, 0)):
+            r.fill(_fence_clock(r, fresh, 0), 0, r.op("mul", r.clock_bytes(), 2))
+        r.put(r.item(r.table(CLOCKS.ENDS), fresh, 4), 0, 0)
+    phase = r.field(phases, 0, "i32")
+    r.put(came, 0, phase)
+    slot = _slot_of_phase(r, which, phase)
+    clock = _barrier_clock(r, slot)
+    with r.when(r.differs(relaxed, 0)):
+        join(r, clock, r.scope_clock(CLOCKS.RELEASED, 1))
+    with r.otherwise():
+        release(r, clock, goes_on)
+    with r.when(r.differs(fences, 0)):
+        for wide in (0, 1):
+            join(r, _fence_clock(r, slot, wide), r.scope_clock(CLOCKS.RELEASED, wide))
+
+
+def _release_other_blocks(r: CheckRoutine) -> None:
+    """Clear this warp's uses of other blocks' memory as it arrives at the cluster's barrier: they may exit behind it.
+
+    To arrive is enough, even if the barrier orders nothing.
+    """
+    with each_block(r, r.field(r["block"], BLOCK.FIRST, "ptr")) as (_, other):
+        user = r.op("lshr", r.field(other, BLOCK.USER, "i32"), WHO.LANE_BITS)
+        with r.when(r.equals(user, serial_of(r))):
+            r.put(other, BLOCK.USED, 0)
+
+
+@check_routine("tw_check_through")
+def _pass_barrier(r: CheckRoutine, cluster: I32, fences: I32) -> None:
+    """A warp passes the barrier that it waits at, or that of its cluster: it acquires what others released there."""
+    number = r.variable("i32", _CLUSTER_BARRIER + 1)
+    with r.when(r.equals(cluster, 0)):
+        waiting = _arrived_phase(r, BARRIERS_OF_BLOCK)
+        number.put(r.field(waiting, 0, "i32"))
+        r.give_if(r.equals(number.get(), 0))
+        # NOTE: where lanes are apart, others of the warp may come by while these still wait.
+        held = r.element(r.at(r["warp"], WARP.WAITING), r.op("sub", number.get(), 1), "i32")
+        r.give_if(r.differs(held, 0))
+        r.put(waiting, 0, 0)
+    with r.otherwise(), r.when(r.differs(r.field(r["warp"], WARP.HELD, "i32"), 0)):
+        r.give()
+    which, came = _barrier_slots(r, r.wide(r.op("sub", number.get(), 1)))
+    slot = _slot_of_phase(r, which, r.field(came, 0, "i32"))
+    clock, end = _barrier_clock(r, slot), r.item(r.table(CLOCKS.ENDS), slot, 4)
+    _end_phase(r, clock, end)
+    r.mark_synced(r.field(end, 0, "i32"))
+    # NOTE: by the letter it takes a fence; compilers let a barrier do.
+    r.put(r.slot_of_warp(CLOCKS.PUBLISHED), 0, r.field(end, 0, "i32"))
+    acquire(r, clock)
+    with r.when(r.differs(fences, 0)):
+        for wide in (0, 1):
+            join(r, r.scope_clock(CLOCKS.RELEASED, wide), _fence_clock(r, slot, wide))
+
+
+# -- fences and sync variables ---------------------------------------------------------------------
+@check_routine("tw_check_fence")
+def _fence(r: CheckRoutine, mask: I32, wide: I32) -> None:
+    """A fence of the block's scope, or of a wider one: relaxed accesses before it acquire, those after it
+    release."""
+    far, lane = r.differs(wide, 0), r.lone_lane(mask)
+    for scope in (0, 1):
+        with r.when(far if scope else Value("i1", "true")):
+            acquire(r, r.scope_clock(CLOCKS.PENDING, scope), lane)
+            release(r, r.scope_clock(CLOCKS.RELEASED, scope), 1, lane, 1)
+
+
+@check_routine("tw_check_proxy")
+def _proxy_fence(r: CheckRoutine, accesses: I32) -> None:
+    """A proxy fence: the asynchronous proxy sees this warp's accesses; without ``accesses``, its mbarriers alone."""
+    r.put(r.slot_of_warp(CLOCKS.PUBLISHED), 0, r.now())
+    with r.when(r.differs(accesses, 0)):
+        r.put(r.slot_of_warp(CLOCKS.FENCED), 0, r.now())
+    r.tick()
+
+
+@check_routine("tw_check_sync")
+def _sync(r: CheckRoutine, addresses: Ptr, mask: I32, space: I32, how: I32) -> None:
+    """Some lanes synchronise by the sync variables at their addresses; ``how`` is of ``ACQUIRE``, ``RELEASE``, …"""
+    alone = r.lone_lane(mask)
+    before = r.variable("i64", -1)
+    with r.each_lane(mask) as lane:
+        address = r.variable("i64", r.element(addresses, lane, "i64"))
+        shared = r.variable("i32", 0)
+        away = r.op("sub", address.get(), GENERIC_SHARED)
+        with r.when(r.both(r.equals(space, 0), r.is_below(away, WINDOW))):
+            shared.put(1)
+            address.put(away)
+        with r.when(r.equals(space, Space.SHARED)):
+            shared.put(1)
+        inside = r.differs(shared.get(), 0)
+        with r.when(r.both(r.is_below(address.get(), 1 << RANK_SHIFT), inside)):
+            rank = r.op("add", r.wide(r.field(r["block"], BLOCK.RANK, "i32")), 1)
+            address.put(r.op("or", address.get(), r.op("shl", rank, RANK_SHIFT)))
+        with r.when(r.differs(before.get(), address.get())):
+            before.put(address.get())
+            with r.when(r.both(inside, r.has_flag(how, SYNC.PHASE_OVER))):
+                complete_phase(r, r.op("add", address.get(), 1))
+            with r.unless(inside):
+                serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
+                near = r.op("xor", address.get(), r.op("shl", r.op("add", serial, 1), 40))
+                sync_by_one(r, shared.get(), near, how, 0, alone)
+            with r.unless(r.both(r.negation(inside), r.has_flag(how, SYNC.BLOCK_SCOPE))):
+                sync_by_one(r, shared.get(), address.get(), how, 1, alone)
