@@ -153,6 +153,14 @@ def test_the_stairs_of_registers_go_down_over_the_whole_of_their_axis(conflicted
     assert y in {high for at, high in points if at - 10 < x <= at + 10}
 
 
+def test_the_words_beside_a_bar_of_blocks_are_at_its_height(conflicted: Explanation) -> None:
+    texts = drawn(conflicted, "residency", "text")
+    words = [float(text.get("y") or 0) for text in texts if (text.text or "").startswith("room for")]
+    rects = drawn(conflicted, "residency", "rect")
+    bars = [float(one.get("y") or 0) for one in rects if one.get("class") == "f-panel s-rule"]
+    assert len(words) > 2 and all(top < y < top + 20 for top, y in zip(bars, words, strict=False))
+
+
 def test_a_picture_says_in_words_what_it_shows(conflicted: Explanation) -> None:
     found = {
         panel.key: re.findall(r"<desc[^>]*>(.*)</desc>", conflicted.figure(panel.key))
