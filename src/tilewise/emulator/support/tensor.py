@@ -21,7 +21,6 @@ from tilewise.emulator.numerics.rounding import FORMATS, narrow
 from tilewise.emulator.support.bulk_requests import (
     REQUEST,
     Verb,
-    complete,
     each_block,
     find_span,
     follow,
@@ -29,6 +28,7 @@ from tilewise.emulator.support.bulk_requests import (
     request,
     touch,
 )
+from tilewise.emulator.support.mbarrier import complete_bytes
 from tilewise.emulator.support.memory_access import find_array
 from tilewise.emulator.support.reduction import reduce_row, reduction_of_tensor
 from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
@@ -264,7 +264,8 @@ def _load(r: Routine, data: Ptr, lane: I32, line: I32, spoil: I32) -> None:
         _aim(r, plan, at(target), 1)
         r.give_unless_zero(_rows(r, plan, lane, Verb.LOAD))
         with r.when(r.equals(spoil, 0)):
-            complete(r, at(barrier), r.field(plan, PLAN.TOTAL, "i64"))
+            total = r.field(plan, PLAN.TOTAL, "i64")
+            r.give_unless_zero(complete_bytes(r, at(barrier), total, lane))
 
 
 @routine("tw_tensor_store", "i32", *POINTERS)
