@@ -221,7 +221,7 @@ def _perform_flight(r: Routine, flight: Ptr, mask: I32) -> None:
 
 def _aligned(r: Routine, *addresses: Value) -> None:
     for address in addresses:
-        refuse_if(r, r.differs(r.op("and", address, _LINE - 1), 0), _BAD_ADDRESS, address)
+        refuse_if(r, r.has_any(address, _LINE - 1), _BAD_ADDRESS, address)
 
 
 def touch(r: Routine, address: Value, count: Value) -> None:
@@ -245,7 +245,7 @@ def find_span(r: Routine, address: Value, count: Value, space: Space, write: int
 
 def _count(r: Routine) -> Value:
     count = r.op("and", request(r, r["data"], REQUEST.SIZE), 0xFFFF_FFFF)
-    refuse_if(r, r.differs(r.op("and", count, _LINE - 1), 0), _BAD_SIZE, count)
+    refuse_if(r, r.has_any(count, _LINE - 1), _BAD_SIZE, count)
     return count
 
 
@@ -368,7 +368,7 @@ def _fill(r: Routine, addresses: Ptr, sizes: Ptr, mask: I32, line: I32) -> None:
 
 @routine("tw_fill_one", "i32", *POINTERS)
 def _fill_one(r: Routine, address: I64, count: I64, lane: I32, line: I32) -> None:
-    odd = r.differs(r.op("and", count, STEP - 1), 0)
+    odd = r.has_any(count, STEP - 1)
     wrong = r.op("or", odd, r.is_above(count, MOST_BYTES))
     refuse_if(r, wrong, _BAD_FILL, count)
     place = find_span(r, address, count, Space.SHARED, 1)

@@ -220,7 +220,7 @@ def maybe_complete_random(r: Routine) -> None:
     count = r.field(queue, QUEUE.COUNT, "i64")
     r.give_if(r.equals(count, 0), 0)
     seed = advance_seed(r)
-    r.give_if(r.differs(r.op("and", r.op("lshr", seed, 59), 3), 0), 0)
+    r.give_if(r.has_any(r.op("lshr", seed, 59), 3), 0)
     flight = r.variable("ptr", r.field(queue, QUEUE.FIRST, "ptr"))
     with r.count(r.op("urem", r.op("lshr", seed, 33), count)):
         flight.put(r.field(flight.get(), FLIGHT.NEXT, "ptr"))
