@@ -58,11 +58,8 @@ class CheckRoutine(Routine):
         first = self.find_lowest(mask)
         alone = self.equals(self.op("and", mask, self.op("sub", mask, 1)), 0)
         live = self.field(self["warp"], WARP.LIVE, "i32")
-        others = self.differs(self.op("and", live, self.op("sub", live, 1)), 0)
+        others = self.has_any(live, self.op("sub", live, 1))
         return self.select(self.both(alone, others), first, ALL)
-
-    def has_flag(self, flags: Value, flag: int) -> Value:
-        return self.differs(self.op("and", flags, flag), 0)
 
     # -- tables of the cluster ------------------------------------------------------------------
     def clocks(self) -> Value:

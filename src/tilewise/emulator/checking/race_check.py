@@ -97,8 +97,8 @@ def _each_word(
 
 def _ignores_unset(r: CheckRoutine) -> Value:
     """Whether this access may read uninitialised bytes: a bitwise operation, or a copy of a structure's padding."""
-    found = r.variable("i1", r.differs(r.op("and", r["flags"], ACCESS.BITWISE), 0))
-    with r.when(r.differs(r.op("and", r["flags"], ACCESS.PASSED_ON), 0)):
+    found = r.variable("i1", r.has_any(r["flags"], ACCESS.BITWISE))
+    with r.when(r.has_any(r["flags"], ACCESS.PASSED_ON)):
         found.put(_unset_is_padding(r, r["addresses"], r["mask"], r["size"], r["space"]))
     return found.get()
 
@@ -147,7 +147,7 @@ def _each_distinct_address(r: CheckRoutine, writes: Value) -> Iterator[tuple[Val
         left.put(r.without(rest, those))
         single = r.equals(those, alone)
         name = r.select(single, lane, WHO.SEVERAL)
-        whole = r.differs(r.op("and", r["flags"], ACCESS.WHOLE_WARP), 0)
+        whole = r.has_any(r["flags"], ACCESS.WHOLE_WARP)
         yield lane, address, r.select(whole, WHO.WHOLE, name)
 
 
@@ -239,7 +239,7 @@ def _check_stretch(
         with r.when(r.differs(values, NULL)):
             _compare(word, r.at(values, offset), word.memory, count)
         check_and_record(word)
-        proxy = r.differs(r.op("and", flags, ACCESS.PROXY), 0)
+        proxy = r.has_any(flags, ACCESS.PROXY)
         with r.when(r.both(proxy, r.negation(word.writes))):
             _check_proxy_fence(word)
 
@@ -266,7 +266,7 @@ class _FastRoutine(CheckRoutine):
     def find_cells(self) -> None:
         """Find the cells; return false from the routine if there are none that it can check."""
         place, state = reserve_shadow(self), self.state()
-        self.give_if(self.differs(self.op("and", self["address"], 3), 0), 0)
+        self.give_if(self.has_any(self["address"], 3), 0)
         cells = self.variable("ptr", self.field(self["block"], BLOCK.CELLS, "ptr"))
         self.stride = self.variable("i64", self.field(state, CHECK.STRIDE, "i64"))
         offset = self.variable("i64", self["address"])
@@ -390,7 +390,7 @@ class _WordRow:
 
     def store(self) -> None:
         r = self.r
-        wrong = r.differs(r.op("and", self.get(CELLS.STATE), STATE.FLAGS), 0)
+        wrong = r.has_any(self.get(CELLS.STATE), STATE.FLAGS)
         for time, who, _ in (CELLS.LAST_WRITE, CELLS.LAST_READ, CELLS.EARLIER_READ):
             wrong = r.op("or", wrong, self.is_late(time, who))
         self.leave_fast_path(wrong)

@@ -236,7 +236,7 @@ class ShadowWord:
         Lanes that wait for a copy's mbarrier need not synchronise; a read that all lanes make as one is over for all.
         """
         r = self.r
-        copy = r.differs(r.op("and", info, ACCESS.PROXY), 0)
+        copy = r.has_any(info, ACCESS.PROXY)
         if not reads:  # groups of stores to global memory are waited for by the lane that issued them alone
             copy = r.both(copy, self.inside)
         else:
@@ -246,17 +246,17 @@ class ShadowWord:
     def is_write_in_flight(self, write: Value) -> Value:
         """Whether these bytes are those that a copy in flight writes: one to global memory may write part of a word."""
         r = self.r
-        meets = r.differs(r.op("and", r.op("and", write, self.bytes), ACCESS.BYTES), 0)
-        return r.op("or", self.inside, r.both(meets, r.differs(r.op("and", write, ACCESS.PROXY), 0)))
+        meets = r.has_any(r.op("and", write, self.bytes), ACCESS.BYTES)
+        return r.op("or", self.inside, r.both(meets, r.has_any(write, ACCESS.PROXY)))
 
     def are_atomic(self, before: Value, other: Value) -> Value:
         """Whether both accesses are atomic, of scopes that include each other: then they do not race."""
         r = self.r
         first, second = (r.op("and", info, ACCESS.STRONG | ACCESS.DOUBTFUL) for info in (before, self.info))
         most = r.op("or", first, second)  # of both atomic, or one atomic and one doubtful
-        both = r.differs(r.op("and", r.op("and", first, second), ACCESS.STRONG), 0)
+        both = r.has_any(r.op("and", first, second), ACCESS.STRONG)
         strong = r.either(both, r.equals(most, ACCESS.STRONG | ACCESS.DOUBTFUL))
-        narrow = r.differs(r.op("and", r.op("or", before, self.info), ACCESS.BLOCK_SCOPED), 0)
+        narrow = r.has_any(r.op("or", before, self.info), ACCESS.BLOCK_SCOPED)
         block = r.op("udiv", self.serial, self.warps)
         theirs = r.op("udiv", r.op("lshr", other, WHO.LANE_BITS), self.warps)
         return r.both(strong, r.negation(r.both(narrow, r.differs(block, theirs))))
@@ -266,7 +266,7 @@ class ShadowWord:
         time, who made it, and its bytes, flags and line."""
         r = self.r
         time, who, info = (self.get(column) for column in columns)
-        meet = r.differs(r.op("and", r.op("and", info, self.bytes), ACCESS.BYTES), 0)
+        meet = r.has_any(r.op("and", info, self.bytes), ACCESS.BYTES)
         late, other = (r.is_above(time, self.born), r.differs(who, self.who))
         found = r.variable("i1", 0)
         with r.when(r.both(meet, late, other)):
@@ -309,7 +309,7 @@ def check_and_record(word: ShadowWord) -> None:
 def _stores_one_constant(word: ShadowWord, info: Value) -> Value:
     """Whether both writes are one line's, of a constant: such a race with itself changes nothing."""
     r = word.r
-    constant = r.differs(r.op("and", r["flags"], ACCESS.CONSTANT), 0)
+    constant = r.has_any(r["flags"], ACCESS.CONSTANT)
     return r.both(constant, r.equals(r.op("lshr", info, ACCESS.LINE_BITS), r["line"]))
 
 
@@ -328,11 +328,11 @@ def _check_state(word: ShadowWord) -> None:
             with r.when(r.differs(word.unset_ignored.get(), 1)):
                 word.report(FindingKind.UNSET, word.who, r.const("i32", 0))
         writer, write = word.get(CELLS.WRITER), word.get(CELLS.WRITE)
-        arriving = r.both(r.differs(r.op("and", state, STATE.ARRIVING), 0), word.is_write_in_flight(write))
+        arriving = r.both(r.has_any(state, STATE.ARRIVING), word.is_write_in_flight(write))
         with r.when(arriving), r.unless(word.are_atomic(write, writer)):
             kind = r.select(word.writes, FindingKind.WRITE_IN_FLIGHT, FindingKind.READ_IN_FLIGHT)
             word.report(kind, writer, write)
-        with r.when(word.writes), r.when(r.differs(r.op("and", state, STATE.MANY_LEAVING), 0)):
+        with r.when(word.writes), r.when(r.has_any(state, STATE.MANY_LEAVING)):
             word.report(FindingKind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
     foreign = r.select(word.remote, STATE.FOREIGN, 0)
     rest = r.op("or", r.without(state, word.bytes), foreign)

@@ -184,11 +184,11 @@ def _sync(r: CheckRoutine, addresses: Ptr, mask: I32, space: I32, how: I32) -> N
             address.put(r.op("or", address.get(), r.op("shl", rank, RANK_SHIFT)))
         with r.when(r.differs(before.get(), address.get())):
             before.put(address.get())
-            with r.when(r.both(inside, r.has_flag(how, SYNC.PHASE_OVER))):
+            with r.when(r.both(inside, r.has_any(how, SYNC.PHASE_OVER))):
                 complete_phase(r, r.op("add", address.get(), 1))
             with r.unless(inside):
                 serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
                 near = r.op("xor", address.get(), r.op("shl", r.op("add", serial, 1), 40))
                 sync_by_one(r, shared.get(), near, how, 0, alone)
-            with r.unless(r.both(r.negation(inside), r.has_flag(how, SYNC.BLOCK_SCOPE))):
+            with r.unless(r.both(r.negation(inside), r.has_any(how, SYNC.BLOCK_SCOPE))):
                 sync_by_one(r, shared.get(), address.get(), how, 1, alone)

@@ -234,20 +234,20 @@ def _find_sync_var(r: CheckRoutine, shared: I32, key: I64) -> None:
 def sync_by_one(r: CheckRoutine, shared: I32, key: I64, how: I32, wide: I32, lane: I32) -> None:
     """A warp, or one lane of it, synchronises by one sync variable, of its cluster (``shared``) or of the launch."""
     spot = _find_sync_var(r, shared, key)
-    far = r.differs(r.op("and", wide, r.op("xor", shared, 1)), 0)
-    with r.when(r.has_flag(how, SYNC.RELAXED)):
+    far = r.has_any(wide, r.op("xor", shared, 1))
+    with r.when(r.has_any(how, SYNC.RELAXED)):
         both = [
             [r.scope_clock(field, wider) for wider in (1, 0)] for field in (CLOCKS.RELEASED, CLOCKS.PENDING)
         ]
         released, pending = (r.select(far, *clocks) for clocks in both)
-        with r.when(r.has_flag(how, SYNC.RELEASE)):
+        with r.when(r.has_any(how, SYNC.RELEASE)):
             join(r, spot, released, lane)
-        with r.when(r.has_flag(how, SYNC.ACQUIRE)):
+        with r.when(r.has_any(how, SYNC.ACQUIRE)):
             join(r, pending, spot)
         r.give()
-    with r.when(r.has_flag(how, SYNC.ACQUIRE)):
+    with r.when(r.has_any(how, SYNC.ACQUIRE)):
         acquire(r, spot, lane)
-    with r.when(r.has_flag(how, SYNC.RELEASE)):
+    with r.when(r.has_any(how, SYNC.RELEASE)):
         release(r, spot, 1, lane)
 
 

@@ -127,6 +127,10 @@ class Routine(Emitter):
     def negation(self, condition: Value) -> Value:
         return self.op("xor", condition, Value("i1", "true"))
 
+    def has_any(self, value: Value, bits: Value | int) -> Value:
+        """Return whether a number has some of these bits."""
+        return self.differs(self.op("and", value, bits), 0)
+
     def narrow(self, value: Value) -> Value:
         """Return the low 32 bits of a number."""
         return self.cast("trunc", value, "i32")

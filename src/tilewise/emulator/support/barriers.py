@@ -66,7 +66,7 @@ def _arrive_at_barrier(
     warp = r["warp"]
     which = r.wide(number)
     barrier = _find_barrier(r, which)
-    wrong = r.either(r.is_above(number, BARRIERS - 1), r.differs(r.op("and", given, 31), 0))
+    wrong = r.either(r.is_above(number, BARRIERS - 1), r.has_any(given, 31))
     with r.when(wrong):
         _give_fault(r)
     threads, expected = (r.field(barrier, field, "i32") for field in (BARRIER.THREADS, BARRIER.EXPECTED))
@@ -213,7 +213,7 @@ def _meet(r: Routine, lanes: I32, line: I32) -> None:
     missed, stay = r.without(live, here), r.variable("i32", 0)
     with r.count(32) as lane:
         named = r.element(r.at(warp, WARP.NAMED), lane, "i32")
-        waits = r.differs(r.op("and", named, missed), 0)
+        waits = r.has_any(named, missed)
         bit = r.op("shl", 1, r.narrow(lane))
         stay.put(r.op("or", stay.get(), r.select(waits, bit, 0)))
     left = r.op("and", here, stay.get())

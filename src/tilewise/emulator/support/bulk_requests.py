@@ -85,17 +85,15 @@ class REQUEST:
     VALUES = 256  # of WRITE and CHANGE: 16 bytes
 
 
-def refuse_if(
-    r: Routine, wrong: Value, why: int | Value, address: Value | None = None, result: Value | None = None
-) -> None:
+def refuse_if(r: Routine, wrong: Value, why: int, address: Value) -> None:
     """End with a fault of a bulk copy. The routine has ``lane`` and ``line`` as parameters."""
     with r.when(wrong):
-        record_fault(r, FaultKind.BAD_COPY, r["lane"], address or 0, why)
-        r.give(result or 1)
+        record_fault(r, FaultKind.BAD_COPY, r["lane"], address, why)
+        r.give(1)
 
 
-def request(r: Routine, data: Value, offset: int, type_: str = "i64") -> Value:
-    return r.field(data, offset, type_)
+def request(r: Routine, data: Value, offset: int) -> Value:
+    return r.field(data, offset, "i64")
 
 
 # -- memory -------------------------------------------------------------------------------------------
@@ -223,7 +221,7 @@ def _perform_flight(r: Routine, flight: Ptr, mask: I32) -> None:
 
 def _aligned(r: Routine, *addresses: Value) -> None:
     for address in addresses:
-        refuse_if(r, r.differs(r.op("and", address, _LINE - 1), 0), _BAD_ADDRESS, address)
+        refuse_if(r, r.has_any(address, _LINE - 1), _BAD_ADDRESS, address)
 
 
 def touch(r: Routine, address: Value, count: Value) -> None:
@@ -247,7 +245,7 @@ def find_span(r: Routine, address: Value, count: Value, space: Space, write: int
 
 def _count(r: Routine) -> Value:
     count = r.op("and", request(r, r["data"], REQUEST.SIZE), 0xFFFF_FFFF)
-    refuse_if(r, r.differs(r.op("and", count, _LINE - 1), 0), _BAD_SIZE, count)
+    refuse_if(r, r.has_any(count, _LINE - 1), _BAD_SIZE, count)
     return count
 
 
@@ -266,7 +264,7 @@ def _load(r: Routine, data: Ptr, lane: I32, line: I32, spoil: I32) -> None:
             r.fill(place, 0xFF, count)
         with r.otherwise():
             r.copy(place, given, count)
-            complete(r, at(barrier), count)
+            r.give_unless_zero(complete_bytes(r, at(barrier), count, lane))
 
 
 def _from_shared(r: Routine, space: Space) -> tuple[Value, Value, Value, Value]:
@@ -297,7 +295,7 @@ def _send(r: Routine, data: Ptr, lane: I32, line: I32) -> None:
     """Copy from the block's own shared memory to another block's, or reduce into it."""
     count, _, given, place = _from_shared(r, Space.SHARED)
     _put(r, place, given, count, Verb.SEND_REDUCE)
-    complete(r, request(r, data, REQUEST.MBARRIER), count)
+    r.give_unless_zero(complete_bytes(r, request(r, data, REQUEST.MBARRIER), count, lane))
 
 
 @routine("tw_remote", "i32", *POINTERS)
@@ -307,7 +305,7 @@ def _remote(r: Routine, data: Ptr, lane: I32, line: I32) -> None:
     count = request(r, data, REQUEST.SIZE)
     place = find_memory(r, target, r.narrow(count), Space.SHARED, lane, 1)
     _put(r, place, r.at(data, REQUEST.VALUES), count, Verb.CHANGE)
-    complete(r, request(r, data, REQUEST.MBARRIER), count)
+    r.give_unless_zero(complete_bytes(r, request(r, data, REQUEST.MBARRIER), count, lane))
 
 
 def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) -> None:
@@ -317,11 +315,6 @@ def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) ->
         reduce_row(r, kind, place, source, count)
     with r.otherwise():
         r.move(place, source, count)
-
-
-def complete(r: Routine, barrier: Value, count: Value) -> None:
-    """Report bytes that a copy wrote to an mbarrier."""
-    r.give_unless_zero(complete_bytes(r, barrier, count, r["lane"]))
 
 
 # -- tensormap.replace and tensormap.cp_fenceproxy -------------------------------------------------
@@ -375,7 +368,7 @@ def _fill(r: Routine, addresses: Ptr, sizes: Ptr, mask: I32, line: I32) -> None:
 
 @routine("tw_fill_one", "i32", *POINTERS)
 def _fill_one(r: Routine, address: I64, count: I64, lane: I32, line: I32) -> None:
-    odd = r.differs(r.op("and", count, STEP - 1), 0)
+    odd = r.has_any(count, STEP - 1)
     wrong = r.op("or", odd, r.is_above(count, MOST_BYTES))
     refuse_if(r, wrong, _BAD_FILL, count)
     place = find_span(r, address, count, Space.SHARED, 1)

@@ -96,7 +96,7 @@ def append_flight(r: Routine, kind: I32, group: I32, mask: I32, line: I32) -> No
     r.change(queue, QUEUE.COUNT, "add", 1, "i64")
     r.put_fields(slot, {FLIGHT.KIND: kind, FLIGHT.CLASS: group, FLIGHT.LINE: line, FLIGHT.LANES: mask})
     r.put_fields(slot, {FLIGHT.WARP: r["warp"], FLIGHT.BLOCK: r["block"]})
-    r.copy(r.at(slot, FLIGHT.GROUPS), _counters(r, r["warp"], group), 128)
+    r.copy(r.at(slot, FLIGHT.GROUPS), _counters(r, group), 128)
     r.give(slot)
 
 
@@ -105,10 +105,10 @@ def _next_slot(r: Routine, queue: Value, flight: Value) -> Value:
     return r.select(r.is_null(flight), r.at(queue, QUEUE.FIRST), r.at(flight, FLIGHT.NEXT))
 
 
-def _counters(r: Routine, warp: Value, group: Value) -> Value:
+def _counters(r: Routine, group: Value) -> Value:
     """Return the pointer to the counts, by lane, of groups of a class committed so far."""
     bulk = r.equals(group, FlightClass.BULKS)
-    return r.at(warp, r.select(bulk, r.const("i64", WARP.BULKS), WARP.COPIES))
+    return r.at(r["warp"], r.select(bulk, r.const("i64", WARP.BULKS), WARP.COPIES))
 
 
 @routine("tw_fly", "i32", *POINTERS)
@@ -158,7 +158,7 @@ def _perform_flight(r: Routine, flight: Ptr, mask: I32 = _ALL) -> None:
 @routine("tw_commit", "void", "warp")
 def _commit(r: Routine, mask: I32, group: I32) -> None:
     """Commit a group, for some lanes of a warp."""
-    counters = _counters(r, r["warp"], group)
+    counters = _counters(r, group)
     with r.each_lane(mask) as lane:
         r.change(r.item(counters, lane, 4), 0, "add", 1)
 
@@ -167,7 +167,7 @@ def _commit(r: Routine, mask: I32, group: I32) -> None:
 def _await(r: Routine, mask: I32, group: I32, keep: I32) -> None:
     """Complete all groups of some lanes but their last ``keep``; with -1, all."""
     flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
-    counters = _counters(r, r["warp"], group)
+    counters = _counters(r, group)
     with r.loop() as loop:
         this = flight.get()
         loop.leave(r.is_null(this))
@@ -220,7 +220,7 @@ def maybe_complete_random(r: Routine) -> None:
     count = r.field(queue, QUEUE.COUNT, "i64")
     r.give_if(r.equals(count, 0), 0)
     seed = advance_seed(r)
-    r.give_if(r.differs(r.op("and", r.op("lshr", seed, 59), 3), 0), 0)
+    r.give_if(r.has_any(r.op("lshr", seed, 59), 3), 0)
     flight = r.variable("ptr", r.field(queue, QUEUE.FIRST, "ptr"))
     with r.count(r.op("urem", r.op("lshr", seed, 33), count)):
         flight.put(r.field(flight.get(), FLIGHT.NEXT, "ptr"))

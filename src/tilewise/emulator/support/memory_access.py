@@ -137,7 +137,7 @@ def find_memory(
 def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I32, write: I32) -> None:
     """Return the pointer to the memory that a lane accesses; null after a fault."""
     ctx, count = r["ctx"], r.wide(size)
-    with r.when(r.differs(r.op("and", address, r.op("sub", count, 1)), 0)):
+    with r.when(r.has_any(address, r.op("sub", count, 1))):
         record_fault(r, FaultKind.MISALIGNED, lane, address, size, space, write)
         r.give(NULL)
     at, where = _leave_generic(r)
@@ -361,7 +361,7 @@ def copy_to_shared(
         count = r.element(reads, lane, "i32")
         with r.when(r.differs(count, 0)):
             source = r.element(sources, lane, "i64")
-            with r.when(r.differs(r.op("and", source, r.op("sub", whole, 1)), 0)):
+            with r.when(r.has_any(source, r.op("sub", whole, 1))):
                 record_fault(r, FaultKind.MISALIGNED, lane, source, size, Space.GLOBAL)
                 r.give(1)
             origin = r.variable("ptr", r.as_pointer(source))

@@ -21,7 +21,6 @@ from tilewise.emulator.numerics.rounding import FORMATS, narrow
 from tilewise.emulator.support.bulk_requests import (
     REQUEST,
     Verb,
-    complete,
     each_block,
     find_span,
     follow,
@@ -29,6 +28,7 @@ from tilewise.emulator.support.bulk_requests import (
     request,
     touch,
 )
+from tilewise.emulator.support.mbarrier import complete_bytes
 from tilewise.emulator.support.memory_access import find_array
 from tilewise.emulator.support.reduction import reduce_row, reduction_of_tensor
 from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
@@ -162,7 +162,7 @@ class _PlanRoutine(Routine):
         with self.when(self.im2col):
             self.put(plan, PLAN.COUNT, self.select(plain, length, 1))
         whole = self.op("mul", length, self.size)
-        self.refuse(self.differs(self.op("and", whole, 15), 0), 8)
+        self.refuse(self.has_any(whole, 15), 8)
         row = self.op("mul", self.field(plan, PLAN.COUNT, "i64"), self.unit)
         span = self.op("shl", 16, self.swizzle)
         turned = self.differs(self.swizzle, 0)
@@ -172,7 +172,7 @@ class _PlanRoutine(Routine):
         self.put(plan, PLAN.SWIZZLE, self.op("sub", self.op("shl", 1, self.swizzle), 1))
         step = self.differs(self.field(plan, PLAN.STEP, "i64"), 1)
         first = self.op("mul", self.field(plan, PLAN.START, "i64"), self.size)
-        self.refuse(self.both(plain, self.differs(self.op("and", first, 15), 0)), 12)
+        self.refuse(self.both(plain, self.has_any(first, 15)), 12)
         # A row is copied as it is unless elements of it are skipped or rounded. NOTE: pixels have no gaps.
         odd = self.op("or", self.rounds, self.both(step, self.negation(self.im2col)))
         self.put(plan, PLAN.ODD, self.cast("zext", odd, "i32"))
@@ -247,7 +247,7 @@ def _plan_copy(r: Routine) -> Value:
 
 def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
     """Resolve an address of shared memory and store its host pointer in the plan."""
-    refuse_if(r, r.differs(r.op("and", address, _LINE - 1), 0), 17, address)
+    refuse_if(r, r.has_any(address, _LINE - 1), 17, address)
     place = find_span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
     offset = r.op("and", address, _OFFSETS)
     r.put(plan, PLAN.BASE, r.at(place, r.op("sub", 0, offset)))
@@ -264,7 +264,8 @@ def _load(r: Routine, data: Ptr, lane: I32, line: I32, spoil: I32) -> None:
         _aim(r, plan, at(target), 1)
         r.give_unless_zero(_rows(r, plan, lane, Verb.LOAD))
         with r.when(r.equals(spoil, 0)):
-            complete(r, at(barrier), r.field(plan, PLAN.TOTAL, "i64"))
+            total = r.field(plan, PLAN.TOTAL, "i64")
+            r.give_unless_zero(complete_bytes(r, at(barrier), total, lane))
 
 
 @routine("tw_tensor_store", "i32", *POINTERS)

@@ -297,7 +297,7 @@ def multiply(form: WgmmaForm) -> Routine:
         return r
     with r.count(r.op("and", columns, -2), step=2) as j:
         tile.product(j, 2)
-    with r.when(r.differs(r.op("and", columns, 1), 0)):
+    with r.when(r.has_any(columns, 1)):
         tile.product(r.op("sub", columns, 1), 1)
     return r
 

@@ -87,9 +87,9 @@ def _each_warp_of_group(r: Routine) -> Iterator[tuple[Value, Value]]:
         yield number, find_warp(r, r["block"], r.op("add", start, number))
 
 
-def _moves_sums(r: Routine, ctx: Value) -> Value:
+def _moves_sums(r: Routine) -> Value:
     """Whether sums lie elsewhere while a product on them is in flight: in every order but the eager one."""
-    return r.differs(r.field(ctx, LAUNCH.ORDER, "i64"), _EAGER)
+    return r.differs(r.field(r["ctx"], LAUNCH.ORDER, "i64"), _EAGER)
 
 
 @routine("tw_wgmma_next", "ptr", "warp")
@@ -143,7 +143,7 @@ def _finish(r: Routine, count: I64) -> None:
     state = _state(r, r["warp"])
     first = r.op("add", r.field(state, PRODUCTS.FIRST, "i32"), r.resize(count, "i32", False))
     r.put(state, PRODUCTS.FIRST, first)
-    with r.unless(_moves_sums(r, r["ctx"])):
+    with r.unless(_moves_sums(r)):
         r.put(state, PRODUCTS.KEPT, first)
         _reset_if_empty(r, state)
 
@@ -152,7 +152,7 @@ def _finish(r: Routine, count: I64) -> None:
 def _return_sums(r: Routine, target: I32) -> None:
     """Move back the sums that products of the first ``target`` groups changed, unless a later one changes them too."""
     state = _state(r, r["warp"])
-    r.give_if(r.negation(_moves_sums(r, r["ctx"])))
+    r.give_if(r.negation(_moves_sums(r)))
     end = r.field(state, PRODUCTS.END, "i32")
     with r.loop() as loop:
         kept = r.field(state, PRODUCTS.KEPT, "i32")
@@ -240,7 +240,7 @@ def _invoke(
 ) -> None:
     """Call a function of a product; return if it failed: it has recorded the fault."""
     away = r.field(info, INFO.AWAY, "i64")
-    base = r.at(warp, r.select(_moves_sums(r, r["ctx"]), away, 0))
+    base = r.at(warp, r.select(_moves_sums(r), away, 0))
     given = (r["ctx"], r["worker"], r["block"], warp, record, count, panel, base)
     r.give_unless_zero(r.call_at(r.field(info, function, "ptr"), "i32", *given), 2)
 
@@ -277,7 +277,7 @@ def _issue(
     with r.when(r.equals(r.field(state, PRODUCTS.END, "i32"), CAPACITY)):
         _compact(r, state)
     end = r.field(state, PRODUCTS.END, "i32")
-    with r.when(_moves_sums(r, r["ctx"])):
+    with r.when(_moves_sums(r)):
         kept = r.field(state, PRODUCTS.KEPT, "i32")
         with r.unless(_in_flight(r, state, kept, end, info)):
             _move_sums(r, info, back=False)
