@@ -37,7 +37,7 @@ def describe(address: int, state: int) -> str:
     comes += [f"to which {-missing:,} bytes more than it expects have come"] * (missing < 0)
     return (
         f"at the mbarrier at shared address {address:#x} for its phase of parity {parity}, "
-        f"{', '.join(comes) or 'to which no_bytes must still come'}"
+        f"{', '.join(comes) or 'to which nothing must still come'}"
     )
 
 
