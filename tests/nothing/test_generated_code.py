@@ -110,13 +110,15 @@ def test_every_kernel_has_cases_on_the_gpus_it_is_for() -> None:
 
 
 @pytest.mark.parametrize("entry", ["arrange", "transpose", "align"])
-def test_copies_wait_for_the_launch_before_and_then_let_the_next_begin(entry: str) -> None:
+def test_copies_wait_for_the_launch_before_and_let_the_next_begin_when_they_have_read(entry: str) -> None:
     file = Path(KERNELS["mma"].file).with_name("arrange.cu")
     code = compile_source(
         file.read_text(encoding="utf-8"), [entry], "sm_90a", defines={"ELEMENT_BYTES": 1}
     ).ptx
     done = re.findall(r"griddepcontrol\.\w+|\bld\.global|\bst\.global", code.partition(f".entry {entry}(")[2])
-    assert done[:2] == ["griddepcontrol.wait", "griddepcontrol.launch_dependents"] and len({*done}) == 4
+    begins = done.index("griddepcontrol.launch_dependents")
+    assert done[0] == "griddepcontrol.wait" and len({*done}) == 4
+    assert {*done[1:begins]} == {"ld.global"} and {*done[begins + 1 :]} == {"st.global"}
 
 
 # ── the checks themselves ──
