@@ -115,7 +115,8 @@ def test_copies_wait_for_the_launch_before_and_let_the_next_begin_when_they_have
     code = compile_source(
         file.read_text(encoding="utf-8"), [entry], "sm_90a", defines={"ELEMENT_BYTES": 1}
     ).ptx
-    done = re.findall(r"griddepcontrol\.\w+|\bld\.global|\bst\.global", code.partition(f".entry {entry}(")[2])
+    body = code.partition(f".entry {entry}(")[2].partition(".entry")[0]
+    done = re.findall(r"griddepcontrol\.\w+|\bld\.global|\bst\.global", body)
     begins = done.index("griddepcontrol.launch_dependents")
     assert done[0] == "griddepcontrol.wait" and len({*done}) == 4
     assert {*done[1:begins]} == {"ld.global"} and {*done[begins + 1 :]} == {"st.global"}
