@@ -44,9 +44,7 @@ class CheckRoutine(Routine):
         """Return the index of a warp within its cluster, as 64 bits."""
         warps = self.field(self["ctx"], LAUNCH.WARPS, "i64")
         rank = self.wide(self.field(self["block"], BLOCK.RANK, "i32"))
-        return self.op(
-            "add", self.op("mul", rank, warps), self.wide(self.field(self["warp"], WARP.INDEX, "i32"))
-        )
+        return rank * warps + self.wide(self.field(self["warp"], WARP.INDEX, "i32"))
 
     def warps_of_cluster(self) -> Value:
         return self.op(
@@ -56,9 +54,9 @@ class CheckRoutine(Routine):
     def lone_lane(self, mask: Value) -> Value:
         """Return the lane that synchronises alone, while others of its warp are there; else ``ALL``."""
         first = self.find_lowest(mask)
-        alone = self.equals(self.op("and", mask, self.op("sub", mask, 1)), 0)
+        alone = self.equals(mask & (mask - 1), 0)
         live = self.field(self["warp"], WARP.LIVE, "i32")
-        others = self.has_any(live, self.op("sub", live, 1))
+        others = self.has_any(live, live - 1)
         return self.select(self.both(alone, others), first, ALL)
 
     # -- tables of the cluster ------------------------------------------------------------------
@@ -75,8 +73,8 @@ class CheckRoutine(Routine):
 
     def is_after_last(self, time: Value, offset: int, who: Value) -> Value:
         """Return whether a time is after what a table has for this warp, and for the one of ``who``."""
-        serial = self.wide(self.op("lshr", who, WHO.LANE_BITS))
-        theirs = self.element(self.table(offset), self.op("urem", serial, self.warps_of_cluster()), "i32")
+        serial = self.wide(who >> WHO.LANE_BITS)
+        theirs = self.element(self.table(offset), serial % self.warps_of_cluster(), "i32")
         own = self.field(self.slot_of_warp(offset), 0, "i32")
         return self.is_above(time, self.intrinsic("llvm.umax", theirs, own))
 
@@ -89,11 +87,11 @@ class CheckRoutine(Routine):
         return self.check_field(CHECK.WIDTH)
 
     def clock_bytes(self) -> Value:
-        return self.op("add", self.op("mul", self.clock_width(), 4), TAIL)
+        return self.clock_width() * 4 + TAIL
 
     def own_clock(self, offset: int = CLOCKS.WARPS) -> Value:
         """Return the warp's clock in a table that has one for each warp."""
-        return self.at(self.table(offset), self.op("mul", self.index(), self.clock_bytes()))
+        return self.at(self.table(offset), self.index() * self.clock_bytes())
 
     def private_lane(self) -> Value:
         """Return the pointer to the lane, and 1 more, that owns this warp's private clock; 0 if it is not in use."""
@@ -105,22 +103,22 @@ class CheckRoutine(Routine):
 
     def scope_clock(self, field: int, wide: int) -> Value:
         """Return a warp's clock of fences (RELEASED or PENDING) for the block's scope, or for wider ones."""
-        row = self.op("add", self.op("mul", self.index(), 2), wide)
-        return self.at(self.table(field), self.op("mul", row, self.clock_bytes()))
+        row = self.index() * 2 + wide
+        return self.at(self.table(field), row * self.clock_bytes())
 
     def tail_of(self, clock: Value) -> Value:
-        return self.at(clock, self.op("mul", self.clock_width(), 4))
+        return self.at(clock, self.clock_width() * 4)
 
     def clock_base(self) -> Value:
         """Return the serial number of the warp that has the first entry of clocks, as 64 bits."""
         warps = self.warps_of_cluster()
         mine = self.wide(serial_of(self))
-        base = self.op("sub", mine, self.op("urem", mine, warps))
+        base = mine - mine % warps
         return self.select(self.differs(self.check_field(CHECK.GRID_WIDE), 0), 0, base)
 
     def own_entry(self) -> Value:
         """Return the index of a warp's own entry in a clock."""
-        return self.op("sub", self.wide(serial_of(self)), self.clock_base())
+        return self.wide(serial_of(self)) - self.clock_base()
 
     def mark_synced(self, time: Value) -> None:
         """Record that the lanes of this warp have synchronised with one another at a time."""

@@ -75,35 +75,35 @@ def mark(
 ) -> None:
     """Change the in-flight mark of each word of a stretch of shared or global memory, as ``Mark`` says."""
     place = reserve_shadow(r)
-    at, end = r.variable("i64", address), r.op("add", address, length)
+    at, end = r.variable("i64", address), address + length
     with r.loop() as loop:
         here = at.get()
         loop.leave(r.is_at_least(here, end))
-        at.put(r.op("add", r.op("or", here, 3), 1))
+        at.put((here | 3) + 1)
         r.give_if(r.negation(find_shadow(r, place, here, space)))
-        cell = find_cell(r, place, r.op("sub", here, r.field(place, SHADOW.FIRST, "i64")))
+        cell = find_cell(r, place, here - r.field(place, SHADOW.FIRST, "i64"))
         state = r.field(cell[CELLS.STATE], 0, "i32")
-        leaving, also = r.op("and", state, STATE.MANY_LEAVING), r.op("and", state, STATE.MOST_ARRIVING)
+        leaving, also = state & STATE.MANY_LEAVING, state & STATE.MOST_ARRIVING
         changed = r.variable("i32", state)
         with r.when(r.equals(what, Mark.SET)):
-            first = r.equals(r.op("and", state, STATE.ARRIVING), 0)
+            first = r.equals(state & STATE.ARRIVING, 0)
             full = r.equals(also, STATE.MOST_ARRIVING)
-            more = r.select(full, state, r.op("add", state, STATE.ALSO_ARRIVING))
-            changed.put(r.select(first, r.op("or", state, STATE.ARRIVING), more))
+            more = r.select(full, state, state + STATE.ALSO_ARRIVING)
+            changed.put(r.select(first, state | STATE.ARRIVING, more))
         with r.when(r.equals(what, Mark.LAND)):
             last = r.equals(also, 0)
-            fewer = r.op("sub", state, STATE.ALSO_ARRIVING)
-            changed.put(r.select(last, r.op("and", state, ~STATE.ARRIVING), fewer))
+            fewer = state - STATE.ALSO_ARRIVING
+            changed.put(r.select(last, state & (~STATE.ARRIVING), fewer))
             # NOTE: what is in shared memory may have been issued by another thread than waits for it.
             own = r.equals(r.field(cell[CELLS.WRITER], 0, "i32"), who)
-            with r.when(r.op("or", own, r.equals(space, SHARED))):
+            with r.when(own | r.equals(space, SHARED)):
                 r.put(cell[CELLS.WRITTEN], 0, time)
         with r.when(r.equals(what, Mark.LEAVE)):
             full = r.equals(leaving, STATE.MANY_LEAVING)
-            changed.put(r.select(full, state, r.op("add", state, STATE.LEAVING)))
+            changed.put(r.select(full, state, state + STATE.LEAVING))
         with r.when(r.equals(what, Mark.FREE)):
             none = r.equals(leaving, 0)
-            changed.put(r.select(none, state, r.op("sub", state, STATE.LEAVING)))
+            changed.put(r.select(none, state, state - STATE.LEAVING))
             own = r.equals(r.field(cell[CELLS.READER], 0, "i32"), who)
             with r.when(own):
                 r.put(cell[CELLS.READ], 0, time)
@@ -114,7 +114,7 @@ def mark(
 def groups_of(r: CheckRoutine, kind: Value | int) -> Value:
     """Pointer to how many groups each lane of this warp has committed."""
     number = r.fixed(kind, "i64") if isinstance(kind, int) else r.wide(kind)
-    row = r.op("add", r.op("mul", r.index(), GROUP_KINDS), number)
+    row = r.index() * GROUP_KINDS + number
     return r.item(r.table(CLOCKS.GROUPS), row, 128)
 
 
@@ -126,7 +126,7 @@ def new_record(r: CheckRoutine, mask: I32, length: I32, kind: I32, way: I32, lin
     found = r.variable("ptr", NULL)
     with r.when(r.is_below(count, COPIES)):
         found.put(r.item(start, count, COPY.SIZE))
-        r.put(clocks, CLOCKS.COUNT, r.op("add", count, 1))
+        r.put(clocks, CLOCKS.COUNT, count + 1)
     with r.otherwise(), r.count(count) as i:
         old = r.item(start, i, COPY.SIZE)
         with r.when(r.equals(r.field(old, COPY.LANES, "i32"), 0)):
@@ -142,7 +142,7 @@ def new_record(r: CheckRoutine, mask: I32, length: I32, kind: I32, way: I32, lin
 
 def first_of_warpgroup(r: CheckRoutine) -> Value:
     """The first warp of this one's warpgroup, within its cluster."""
-    return r.op("sub", r.index(), r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)))
+    return r.index() - r.wide(r.field(r["warp"], WARP.INDEX, "i32") & 3)
 
 
 @contextmanager
@@ -163,39 +163,39 @@ def trim_records(r: CheckRoutine) -> None:
     with r.loop() as loop:
         count = r.field(clocks, CLOCKS.COUNT, "i64")
         loop.leave(r.equals(count, 0))
-        last = r.item(start, r.op("sub", count, 1), COPY.SIZE)
+        last = r.item(start, count - 1, COPY.SIZE)
         loop.leave(r.differs(r.field(last, COPY.LANES, "i32"), 0))
-        r.put(clocks, CLOCKS.COUNT, r.op("sub", count, 1))
+        r.put(clocks, CLOCKS.COUNT, count - 1)
 
 
 def phase_of(r: CheckRoutine, key: Value) -> Value:
     """The parity of the phase that an mbarrier is in; its key is its address with a rank, and 1 more."""
     place = reserve_shadow(r)
-    address, found = r.op("sub", key, 1), r.variable("i32", 0)
+    address, found = key - 1, r.variable("i32", 0)
     with r.when(look_up_shadow(r, SHARED, address, place)):
-        offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
+        offset = address - r.field(place, SHADOW.FIRST, "i64")
         word = r.field(r.at(r.field(place, SHADOW.MEMORY, "ptr"), offset), 0, "i64")
-        found.put(r.narrow(r.op("and", r.op("lshr", word, _PHASE_BIT), 1)))
+        found.put(r.narrow((word >> _PHASE_BIT) & 1))
     return found.get()
 
 
 def with_rank(r: CheckRoutine, address: Value) -> Value:
     """An address of shared memory with the rank of its block."""
-    rank = r.op("add", r.wide(r.field(r["block"], BLOCK.RANK, "i32")), 1)
-    named = r.op("or", address, r.op("shl", rank, RANK_SHIFT))
+    rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32")) + 1
+    named = address | (rank << RANK_SHIFT)
     return r.select(r.is_below(address, 1 << RANK_SHIFT), named, address)
 
 
 @check_routine("tw_check_land")
 def complete_copy(r: CheckRoutine, copy: Ptr, lane: I32, time: I32) -> None:
     """Complete one lane's copy as of a time: clear the marks of its memory."""
-    bit = r.op("shl", 1, lane)
+    bit = 1 << lane
     r.put(copy, COPY.LANES, r.without(r.field(copy, COPY.LANES, "i32"), bit))
     with r.when(r.equals(r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
         low, high, *numbers = (r.field(copy, COPY.PLACES + 4 * i, "i32") for i in range(6))
-        beside = r.op("sub", r.field(copy, COPY.WARP, "i32"), r.narrow(r.index()))
-        who = r.op("or", r.op("shl", r.op("add", serial_of(r), beside), WHO.LANE_BITS), WHO.WHOLE)
-        bits = r.op("or", r.op("shl", r.wide(high), 32), r.wide(low))
+        beside = r.field(copy, COPY.WARP, "i32") - r.narrow(r.index())
+        who = ((serial_of(r) + beside) << WHO.LANE_BITS) | WHO.WHOLE
+        bits = (r.wide(high) << 32) | r.wide(low)
         walk_matrix(r, bits, *numbers, Mark.FREE, time, who)
         r.give()
     way = r.field(copy, COPY.SIDE, "i32")
@@ -225,14 +225,14 @@ def walk_matrix(
 ) -> None:
     """Mark each row of 16 bytes of the matrix that a descriptor describes (``wgmma_descriptor.py``) as read or free."""
     d, turned = Descriptor(r, bits), r.differs(across, 0)
-    end = r.wide(r.op("add", first, rows))
+    end = r.wide(first + rows)
     with r.count(end, r.wide(first)) as brick, r.count(r.wide(bricks)) as column:
         j, c = r.narrow(brick), r.narrow(column)
         at = d.find_brick(r.select(turned, j, c), r.select(turned, c, j), turned)
         with r.count(ROWS) as row:
-            place = r.op("add", at, r.op("mul", r.narrow(row), d.span))
-            turn = r.op("and", r.op("sub", r.op("lshr", place, 7), d.base), d.chunks)
-            _mark_row(r, with_rank(r, r.wide(r.op("xor", place, r.op("shl", turn, 4)))))
+            place = at + r.narrow(row) * d.span
+            turn = ((place >> 7) - d.base) & d.chunks
+            _mark_row(r, with_rank(r, r.wide(place ^ (turn << 4))))
 
 
 def _mark_row(r: CheckRoutine, place: Value) -> None:
@@ -281,17 +281,17 @@ def _wait_groups(r: CheckRoutine, mask: I32, keep: I32, kind: I32, reads: I32) -
     some = r.variable("i1", 0)
     with each_record(r) as copy:
         warp = r.wide(r.field(copy, COPY.WARP, "i32"))
-        beside = r.both(products, r.is_below(r.op("sub", warp, first), 4))
-        mine = r.op("or", r.equals(warp, r.index()), beside)
+        beside = r.both(products, r.is_below(warp - first, 4))
+        mine = r.equals(warp, r.index()) | beside
         same = r.equals(r.field(copy, COPY.KIND, "i32"), kind)
         source = r.equals(r.field(copy, COPY.SIDE, "i32"), CopySide.FROM_SHARED)
-        meant = r.op("or", source, r.equals(reads, 0))
+        meant = source | r.equals(reads, 0)
         with (
             r.when(r.both(mine, same, meant)),
-            r.each_lane(r.op("and", r.field(copy, COPY.LANES, "i32"), mask)) as lane,
+            r.each_lane(r.field(copy, COPY.LANES, "i32") & mask) as lane,
         ):
             own = r.element(r.at(copy, COPY.GROUPS), lane, "i32")
-            since = r.op("sub", r.element(groups_of(r, kind), lane, "i32"), own)
+            since = r.element(groups_of(r, kind), lane, "i32") - own
             with r.when(r.compare("icmp sgt", since, keep)):
                 complete_copy(r, copy, lane, r.now())
                 some.put(1)
@@ -305,13 +305,13 @@ def _wait_groups(r: CheckRoutine, mask: I32, keep: I32, kind: I32, reads: I32) -
 def _attach_to_mbarrier(r: CheckRoutine, addresses: Ptr, mask: I32) -> None:
     """``cp.async.mbarrier.arrive``: attach some lanes' copies so far to mbarriers, whose phase completes them."""
     with r.each_lane(mask) as lane:
-        address = r.op("and", r.element(addresses, lane, "i64"), 0xFFFF_FFFF)
-        key = r.op("add", with_rank(r, address), 1)
+        address = r.element(addresses, lane, "i64") & 0xFFFF_FFFF
+        key = with_rank(r, address) + 1
         phase = phase_of(r, key)
-        bit = r.op("shl", 1, lane)
+        bit = 1 << lane
         with each_record(r) as copy:
             mine = r.equals(r.wide(r.field(copy, COPY.WARP, "i32")), r.index())
-            lanes = r.op("and", r.field(copy, COPY.LANES, "i32"), bit)
+            lanes = r.field(copy, COPY.LANES, "i32") & bit
             kind = r.equals(r.field(copy, COPY.KIND, "i32"), COPIED)
             free = r.equals(r.field(copy, COPY.KEY, "i64"), 0)
             with r.when(r.both(mine, kind, free, r.differs(lanes, 0))):
@@ -339,7 +339,7 @@ def complete_phase(r: CheckRoutine, key: I64) -> None:
 def _issue_bulk(r: CheckRoutine, kind: I32, data: Ptr, lane: I32, line: I32) -> None:
     """Check and record a bulk copy that a lane issues; ``data`` is its request."""
     verb = r.narrow(r.field(data, REQUEST.VERB, "i64"))
-    count = r.variable("i64", r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF))
+    count = r.variable("i64", r.field(data, REQUEST.SIZE, "i64") & 0xFFFF_FFFF)
     with r.when(r.equals(kind, Flight.TENSOR)):
         plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
         r.give_unless_zero(make_plan(r, data, plan, lane))
@@ -347,7 +347,7 @@ def _issue_bulk(r: CheckRoutine, kind: I32, data: Ptr, lane: I32, line: I32) -> 
     # NOTE: a size may be anything. What is larger than shared memory is a fault, once the copy itself is issued.
     count.put(r.intrinsic("llvm.umin", count.get(), r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")))
     near = with_rank(r, r.field(data, REQUEST.SHARED, "i64"))
-    far = with_rank(r, r.op("and", r.field(data, REQUEST.GLOBAL, "i64"), 0xFFFF_FFFF))
+    far = with_rank(r, r.field(data, REQUEST.GLOBAL, "i64") & 0xFFFF_FFFF)
     barrier = r.field(data, REQUEST.MBARRIER, "i64")
     with r.when(r.equals(verb, Verb.LOAD)):
         with each_block(r, data) as at:
@@ -359,7 +359,7 @@ def _issue_bulk(r: CheckRoutine, kind: I32, data: Ptr, lane: I32, line: I32) -> 
         r.give(_claim_destination(r))
     with r.when(r.is_below(verb, Verb.WRITE)):
         _read_shared(r, near, count.get(), with_rank(r, barrier), lane)
-    changes = r.op("or", r.equals(verb, Verb.SEND_REDUCE), r.equals(verb, Verb.CHANGE))
+    changes = r.equals(verb, Verb.SEND_REDUCE) | r.equals(verb, Verb.CHANGE)
     action = r.select(changes, Action.ATOMIC, Action.STORE)
     bulk = r.cast("zext", r.is_below(verb, Verb.WRITE), "i32")
     _write_shared(r, far, count.get(), with_rank(r, barrier), action, bulk, lane)
@@ -368,7 +368,7 @@ def _issue_bulk(r: CheckRoutine, kind: I32, data: Ptr, lane: I32, line: I32) -> 
 def _claim_destination(r: CheckRoutine) -> Value:
     """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
     tensor = r.cast("zext", r.equals(r["kind"], Flight.TENSOR), "i32")
-    copy = new_record(r, r.op("shl", 1, r["lane"]), 0, BULKS, CopySide.TO_GLOBAL)
+    copy = new_record(r, 1 << r["lane"], 0, BULKS, CopySide.TO_GLOBAL)
     r.give_if(r.is_null(copy), 0)
     r.put(copy, COPY.TENSOR, tensor)
     r.copy(r.at(copy, COPY.PLACES), r["data"], COPY.REQUEST_BYTES)
@@ -392,14 +392,14 @@ def _check_destination(
 
 
 def _record_lane(r: CheckRoutine, way: CopySide) -> Value:
-    bit = r.op("shl", 1, r["lane"])
+    bit = 1 << r["lane"]
     copy = new_record(r, bit, r.narrow(r["length"]), BULKS, way)
     r.give_if(r.is_null(copy))
     r.put(address_slot(r, copy, r["lane"]), 0, r.narrow(r["address"]))
     with r.when(r.differs(r["barrier"], 0)):
         bulk = 1 if way == CopySide.FROM_SHARED else r["bulk"]
         _check_mbarrier(r, r["barrier"], bulk, r["lane"])
-        key = r.op("add", r["barrier"], 1)
+        key = r["barrier"] + 1
         r.put(copy, COPY.KEY, key)
         r.put(copy, COPY.PHASE, phase_of(r, key))
         sync_by_one(r, 1, r["barrier"], SYNC.RELEASE, 1, r.lone_lane(bit))
@@ -433,10 +433,10 @@ def _check_mbarrier(r: CheckRoutine, address: I64, bulk: I32, lane: I32, line: I
     place = reserve_shadow(r)
     known = look_up_shadow(r, SHARED, address, place)
     r.give_if(r.negation(r.both(known, r.differs(bulk, 0))))
-    cell = find_cell(r, place, r.op("sub", address, r.field(place, SHADOW.FIRST, "i64")))
+    cell = find_cell(r, place, address - r.field(place, SHADOW.FIRST, "i64"))
     time, who, info = (r.field(cell[column], 0, "i32") for column in CELLS.PLAIN_STORE)
     since = r.is_after_last(time, CLOCKS.PUBLISHED, who)
     born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
     with r.when(r.both(since, r.is_above(time, born))):
-        found = (r.op("lshr", info, ACCESS.LINE_BITS), address, who, 8, ACCESS.PROXY)
+        found = (info >> ACCESS.LINE_BITS, address, who, 8, ACCESS.PROXY)
         record_finding(r, FindingKind.MBARRIER_UNPUBLISHED, accessor(r, lane), *found)

@@ -78,21 +78,21 @@ def _each_word(
     """Loop over the words of a lane's access that have shadow memory, and select the cell of each; yield the loop, and
     where in the access its bytes in the word begin and how many they are."""
     r, place = word.r, word.place
-    end = r.op("add", start, length)
+    end = start + length
     at = r.variable("i64", start)
     with r.loop() as loop:
         here = at.get()
         loop.leave(r.is_at_least(here, end))
-        within = r.op("and", here, 3)
-        count = r.intrinsic("llvm.umin", r.op("sub", 4, within), r.op("sub", end, here))
-        at.put(r.op("add", here, count))
-        ones = r.op("sub", r.op("shl", 1, count), 1)
+        within = here & 3
+        count = r.intrinsic("llvm.umin", 4 - within, end - here)
+        at.put(here + count)
+        ones = (1 << count) - 1
         loop.again(r.negation(find_shadow(r, place, here, r["space"])))
-        word.select_cell(here, r.op("or", word.high, lane), r.narrow(r.op("shl", ones, within)))
+        word.select_cell(here, word.high | lane, r.narrow(ones << within))
         owner = r.field(place, SHADOW.OWNER, "ptr")
         with r.unless(r.is_null(owner)):  # a block whose memory is used must not exit before it
             r.put_fields(owner, {BLOCK.USED: word.now, BLOCK.USER: word.who, BLOCK.USE: r["line"]})
-        yield loop, r.op("sub", here, start), count
+        yield loop, here - start, count
 
 
 def _ignores_unset(r: CheckRoutine) -> Value:
@@ -112,16 +112,16 @@ def _unset_is_padding(r: CheckRoutine, addresses: Ptr, mask: I32, size: I32, spa
         address = r.element(addresses, lane, "i64")
         unset = r.variable("i64", 0)
         with r.count(count) as i:
-            here = r.op("add", address, i)
+            here = address + i
             known = look_up_shadow(r, space, here, place)
             r.give_if(r.negation(known), 0)
-            offset = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
+            offset = here - r.field(place, SHADOW.FIRST, "i64")
             state = r.wide(r.field(find_cell(r, place, offset)[CELLS.STATE], 0, "i32"))
-            bit = r.op("and", r.op("lshr", state, r.op("and", offset, 3)), 1)
-            unset.put(r.op("or", unset.get(), r.op("shl", bit, i)))
-        every = r.equals(unset.get(), r.op("sub", r.op("shl", 1, count), 1))
+            bit = (state >> (offset & 3)) & 1
+            unset.put(unset.get() | (bit << i))
+        every = r.equals(unset.get(), (1 << count) - 1)
         other = r.both(r.differs(before.get(), 0), r.differs(before.get(), unset.get()))
-        r.give_if(r.op("or", r.op("or", every, other), r.equals(unset.get(), 0)), 0)
+        r.give_if(every | other | r.equals(unset.get(), 0), 0)
         before.put(unset.get())
     r.give(r.differs(before.get(), 0))
 
@@ -138,11 +138,11 @@ def _each_distinct_address(r: CheckRoutine, writes: Value) -> Iterator[tuple[Val
         loop.leave(r.equals(rest, 0))
         lane = r.find_lowest(rest, True)
         address = r.element(r["addresses"], lane, "i64")
-        alone = r.op("shl", 1, lane)
+        alone = 1 << lane
         together = r.variable("i32", alone)
         with r.unless(writes):
             every = r.field(r["addresses"], 0, "<32 x i64>", 64)
-            together.put(r.op("and", r.bits(r.equals(every, r.splat(address))), rest))
+            together.put(r.bits(r.equals(every, r.splat(address))) & rest)
         those = together.get()
         left.put(r.without(rest, those))
         single = r.equals(those, alone)
@@ -163,7 +163,7 @@ def _leave(r: CheckRoutine, lanes: I32) -> None:
     with r.when(known):  # as long as this warp was there, so was the memory
         r.put(r["block"], BLOCK.USED, 0)
         r.give()
-    done = r.wide(r.op("add", r.field(r["block"], BLOCK.DONE, "i32"), 1))
+    done = r.wide(r.field(r["block"], BLOCK.DONE, "i32") + 1)
     with r.when(r.is_at_least(done, r.field(r["ctx"], LAUNCH.WARPS, "i64"))):
         use = r.field(r["block"], BLOCK.USE, "i32")
         record_finding(r, FindingKind.EARLY_EXIT, accessor(r, 0), use, 0, user, line=ZERO_I32)
@@ -174,11 +174,11 @@ def _fast_read(word: ShadowWord) -> Value:
     r = word.r
     quick = r.variable("i1", 0)
     with r.unless(word.writes):
-        state = r.equals(r.op("and", word.get(CELLS.STATE), STATE.FLAGS | ACCESS.BYTES), 0)
+        state = r.equals(word.get(CELLS.STATE) & (STATE.FLAGS | ACCESS.BYTES), 0)
         past = r.is_at_most(word.get(CELLS.WRITTEN), word.ordered_until)
         plain = r.both(state, past, r.negation(word.remote))
         reader, earlier = word.get(CELLS.READER), word.get(CELLS.EARLIER_READER)
-        first = r.op("or", r.is_at_most(word.get(CELLS.READ), word.ordered_until), r.equals(reader, word.who))
+        first = r.is_at_most(word.get(CELLS.READ), word.ordered_until) | r.equals(reader, word.who)
         over = r.is_at_most(word.get(CELLS.EARLIER), word.ordered_until)
         second = r.either(over, r.equals(earlier, word.who))
         others = r.negation(word.is_own_warp(reader))
@@ -198,18 +198,18 @@ def _compare_stored(word: ShadowWord, lane: Value, offset: Value, count: Value) 
     """Set ``word.same`` to whether a store writes what is there already, or what another lane of it writes."""
     r = word.r
     element = r.wide(r["element"])
-    number = r.op("udiv", offset, element)
-    within = r.op("sub", offset, r.op("mul", number, element))
-    start = r.op("add", r.op("mul", r.op("mul", number, element), 32), within)
-    mine = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(lane), element)))
+    number = offset // element
+    within = offset - number * element
+    start = (number * element) * 32 + within
+    mine = r.at(r["values"], start + r.wide(lane) * element)
     writer = word.get(CELLS.WRITER)
-    other = r.op("and", writer, WHO.LANE_MASK)
+    other = writer & WHO.LANE_MASK
     beside = r.both(
         r.equals(word.get(CELLS.WRITTEN), word.now),
         word.is_own_warp(writer),
-        r.equals(r.op("lshr", word.get(CELLS.WRITE), ACCESS.LINE_BITS), r["line"]),
+        r.equals(word.get(CELLS.WRITE) >> ACCESS.LINE_BITS, r["line"]),
     )
-    theirs = r.at(r["values"], r.op("add", start, r.op("mul", r.wide(r.op("and", other, 31)), element)))
+    theirs = r.at(r["values"], start + r.wide(other & 31) * element)
     _compare(word, mine, r.select(beside, theirs, word.memory), count)
 
 
@@ -248,11 +248,11 @@ def _check_proxy_fence(word: ShadowWord) -> None:
     """Report a read by the asynchronous proxy of a thread's write with no proxy fence of either warp between."""
     r = word.r
     time, who, info = (word.get(column) for column in CELLS.LAST_WRITE)
-    thread = r.equals(r.op("and", info, ACCESS.PROXY), 0)
+    thread = r.equals(info & ACCESS.PROXY, 0)
     with r.when(r.both(thread, r.is_above(time, word.born))):
-        warps, serial = r.warps_of_cluster(), r.wide(r.op("lshr", who, WHO.LANE_BITS))
+        warps, serial = r.warps_of_cluster(), r.wide(who >> WHO.LANE_BITS)
         # NOTE: of other clusters' fences nothing is known here.
-        near = r.equals(r.op("udiv", serial, warps), r.op("udiv", r.wide(word.serial), warps))
+        near = r.equals(serial // warps, r.wide(word.serial) // warps)
         with r.when(r.both(near, r.is_after_last(time, CLOCKS.FENCED, who))):
             word.report(FindingKind.UNFENCED, who, info)
 
@@ -278,17 +278,17 @@ class _FastRoutine(CheckRoutine):
             self.give_if(self.negation(self.both(found, local)), 0)
             cells.put(self.field(place, SHADOW.CELLS, "ptr"))
             self.stride.put(self.field(place, SHADOW.STRIDE, "i64"))
-            offset.put(self.op("sub", self["address"], self.field(place, SHADOW.FIRST, "i64")))
+            offset.put(self["address"] - self.field(place, SHADOW.FIRST, "i64"))
             limit.put(self.field(place, SHADOW.BYTES, "i64"))
             alone = self.differs(self.field(state, CHECK.ALONE, "i64"), 0)
             inside = self.differs(self.field(place, SHADOW.BEGAN, "i64"), 0)
-            past.put(self.select(self.op("or", alone, inside), past.get(), 0))
-        far = self.op("mul", self["span"], 4)
+            past.put(self.select(alone | inside, past.get(), 0))
+        far = self["span"] * 4
         room = self.is_at_most(far, limit.get())
-        fits = self.is_at_most(offset.get(), self.op("sub", limit.get(), far))
+        fits = self.is_at_most(offset.get(), limit.get() - far)
         self.give_if(self.negation(self.both(room, fits)), 0)
         self.ordered_until, self.moment = past.get(), self.now()
-        self.high = self.op("shl", serial_of(self), WHO.LANE_BITS)
+        self.high = serial_of(self) << WHO.LANE_BITS
         self.first = self.at(cells.get(), offset.get())
 
 
@@ -299,7 +299,7 @@ def _check_row(
     """Check and record an access to adjacent words, a multiple of 32 of them; false if it needs the full check."""
     r.find_cells()
     with r.count(words, 0, 32) as start:
-        _WordRow(r, r.item(r.first, start, 4), r.item(table, r.op("lshr", start, 5), ROW)).check()
+        _WordRow(r, r.item(r.first, start, 4), r.item(table, start >> 5, ROW)).check()
     r.give(1)
 
 
@@ -310,8 +310,8 @@ def _check_few(
     """Check and record an access to words that are not all adjacent; false if it needs the full check."""
     r.find_cells()
     with r.count(words) as i:
-        number = r.op("and", i, 31)
-        entry = r.at(r.item(table, r.op("lshr", i, 5), ROW), r.op("mul", number, 4))
+        number = i & 31
+        entry = r.at(r.item(table, i >> 5, ROW), number * 4)
         _OneWord(r, r.item(r.first, r.field(entry, 0, "i32"), 4), entry).check()
     r.give(1)
 
@@ -323,10 +323,10 @@ class _WordRow:
 
     def __init__(self, r: _FastRoutine, first: Value, entry: Value) -> None:
         self.r = r
-        self.columns = [r.at(first, r.op("mul", r.stride.get(), i)) for i in range(CELLS.COLUMNS)]
-        self.who = r.op("or", self.spread(r.high), r.field(entry, 128, self.type, 4))
-        line = self.spread(r.op("shl", r["line"], ACCESS.LINE_BITS))
-        self.info = r.op("or", line, r.field(entry, 256, self.type, 4))
+        self.columns = [r.at(first, r.stride.get() * i) for i in range(CELLS.COLUMNS)]
+        self.who = self.spread(r.high) | r.field(entry, 128, self.type, 4)
+        line = self.spread(r["line"] << ACCESS.LINE_BITS)
+        self.info = line | r.field(entry, 256, self.type, 4)
         self.ordered_until, self.now = self.spread(r.ordered_until), self.spread(r.moment)
 
     def spread(self, value: Value) -> Value:
@@ -352,47 +352,47 @@ class _WordRow:
         """Which words' recorded accesses are another lane's and not known to be ordered before."""
         r = self.r
         later = r.is_above(self.get(time), self.ordered_until)
-        return r.op("and", later, r.differs(self.get(who), self.who))
+        return later & r.differs(self.get(who), self.who)
 
     def leave_fast_path(self, lanes: Value) -> None:
         self.r.give_if(self.has_any(lanes), 0)
 
     def load(self) -> None:
         r = self.r
-        state = r.op("and", self.get(CELLS.STATE), STATE.FLAGS | STATE.UNSET)
-        wrong = r.op("or", self.is_late(CELLS.WRITTEN, CELLS.WRITER), r.differs(state, 0))
+        state = self.get(CELLS.STATE) & (STATE.FLAGS | STATE.UNSET)
+        wrong = self.is_late(CELLS.WRITTEN, CELLS.WRITER) | r.differs(state, 0)
         self.leave_fast_path(wrong)
-        reader, warp = self.get(CELLS.READER), r.op("lshr", self.who, WHO.LANE_BITS)
+        reader, warp = self.get(CELLS.READER), self.who >> WHO.LANE_BITS
         is_late = r.is_above(self.get(CELLS.READ), self.ordered_until)
-        own = r.equals(r.op("lshr", reader, WHO.LANE_BITS), warp)
-        again = r.op("and", is_late, own)
-        self.leave_fast_path(r.op("and", again, self.are_two_lanes(reader)))
-        first = r.op("or", r.op("xor", is_late, 1), own)  # goes to the first place
+        own = r.equals(reader >> WHO.LANE_BITS, warp)
+        again = is_late & own
+        self.leave_fast_path(again & self.are_two_lanes(reader))
+        first = (is_late ^ 1) | own  # goes to the first place
         with r.when(self.has_any(first)):
-            several = r.op("or", r.op("shl", warp, WHO.LANE_BITS), WHO.SEVERAL)
-            who = r.select(r.op("and", again, r.differs(reader, self.who)), several, self.who)
+            several = (warp << WHO.LANE_BITS) | WHO.SEVERAL
+            who = r.select(again & r.differs(reader, self.who), several, self.who)
             self.record(CELLS.LAST_READ, first, who)
-        others = r.op("xor", first, 1)
+        others = first ^ 1
         with r.when(self.has_any(others)):
             second = r.is_at_most(self.get(CELLS.EARLIER), self.ordered_until)
-            earlier = r.op("lshr", self.get(CELLS.EARLIER_READER), WHO.LANE_BITS)
-            second = r.op("and", r.op("or", second, r.equals(earlier, warp)), others)
+            earlier = self.get(CELLS.EARLIER_READER) >> WHO.LANE_BITS
+            second = (second | r.equals(earlier, warp)) & others
             with r.when(self.has_any(second)):
                 self.record(CELLS.EARLIER_READ, second)
 
     def are_two_lanes(self, reader: Value) -> Value:
         """Of two readers of one warp: whether they are two single lanes, which the full check has to record."""
         r = self.r
-        alone = [r.op("and", who, WHO.LANE_MASK) for who in (reader, self.who)]
+        alone = [who & WHO.LANE_MASK for who in (reader, self.who)]
         together = [r.equals(lane, WHO.SEVERAL) for lane in alone]
         other = r.differs(reader, self.who)
-        return r.op("and", other, r.op("xor", r.op("or", *together), 1))
+        return other & (r.op("or", *together) ^ 1)
 
     def store(self) -> None:
         r = self.r
         wrong = r.has_any(self.get(CELLS.STATE), STATE.FLAGS)
         for time, who, _ in (CELLS.LAST_WRITE, CELLS.LAST_READ, CELLS.EARLIER_READ):
-            wrong = r.op("or", wrong, self.is_late(time, who))
+            wrong |= self.is_late(time, who)
         self.leave_fast_path(wrong)
         self.record(CELLS.LAST_WRITE)
         self.put(CELLS.STATE, r.const(self.who, 0))

@@ -45,14 +45,14 @@ def reserve_shadow(r: CheckRoutine) -> Value:
 
 def find_cell(r: CheckRoutine, place: Value, offset: Value) -> list[Value]:
     """Return the pointers to the cell's columns for an address ``offset`` bytes into a ``SHADOW``."""
-    row, stride = r.op("and", offset, -4), r.field(place, SHADOW.STRIDE, "i64")
+    row, stride = offset & -4, r.field(place, SHADOW.STRIDE, "i64")
     first = r.at(r.field(place, SHADOW.CELLS, "ptr"), row)
-    return [r.at(first, r.op("mul", stride, column)) for column in range(CELLS.COLUMNS)]
+    return [r.at(first, stride * column) for column in range(CELLS.COLUMNS)]
 
 
 def find_shadow(r: CheckRoutine, place: Value, here: Value, space: Value) -> Value:
     """Whether an address has shadow memory; ``place`` then describes it. It is a cache as well, and zero at first."""
-    away = r.op("sub", here, r.field(place, SHADOW.FIRST, "i64"))
+    away = here - r.field(place, SHADOW.FIRST, "i64")
     known = r.variable("i1", r.is_below(away, r.field(place, SHADOW.BYTES, "i64")))
     with r.unless(known.get()):
         known.put(look_up_shadow(r, space, here, place))
@@ -66,7 +66,7 @@ def look_up_shadow(r: CheckRoutine, space: I32, address: I64, place: Ptr) -> Non
     start = r.variable("i64", -1)  # of the window of shared memory
     with r.when(r.equals(space, Space.SHARED)):
         start.put(0)
-    away = r.op("sub", address, GENERIC_SHARED)
+    away = address - GENERIC_SHARED
     with r.when(r.both(r.equals(space, 0), r.is_below(away, WINDOW))):
         start.put(GENERIC_SHARED)
     with r.when(r.differs(start.get(), -1)):
@@ -77,22 +77,22 @@ def look_up_shadow(r: CheckRoutine, space: I32, address: I64, place: Ptr) -> Non
 def _in_shared(r: CheckRoutine, start: Value) -> None:
     """Answer for an address of shared memory, whose window begins at ``start``."""
     place = r["place"]
-    within = r.op("and", r.op("sub", r["address"], start), WINDOW - 1)
-    rank = r.op("lshr", within, RANK_SHIFT)
+    within = (r["address"] - start) & (WINDOW - 1)
+    rank = within >> RANK_SHIFT
     owner = r.variable("ptr", r["block"])
     with r.when(r.differs(rank, 0)):
         r.give_if(r.is_above(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), 0)
-        owner.put(find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), r.op("sub", rank, 1)))
+        owner.put(find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), rank - 1))
     here = owner.get()
     size = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
-    first_address = r.op("add", start, r.op("shl", rank, RANK_SHIFT))
+    first_address = start + (rank << RANK_SHIFT)
     with r.when(r.differs(here, r["block"])):
         r.put(place, SHADOW.OWNER, here)
     cells, memory = r.field(here, BLOCK.CELLS, "ptr"), r.field(here, BLOCK.SHARED, "ptr")
     r.put_fields(place, {SHADOW.FIRST: first_address, SHADOW.BYTES: size, SHADOW.CELLS: cells})
     r.put_fields(place, {SHADOW.STRIDE: r.check_field(CHECK.STRIDE), SHADOW.MEMORY: memory})
     r.put(place, SHADOW.BEGAN, r.field(r.clocks(), CLOCKS.BEGAN, "i64"))
-    r.give(r.is_below(r.op("sub", r["address"], first_address), size))
+    r.give(r.is_below(r["address"] - first_address, size))
 
 
 def _range_of(r: CheckRoutine) -> Value:
@@ -105,7 +105,7 @@ def _range_of(r: CheckRoutine) -> Value:
         low, high = (r.variable("i64", 0), r.variable("i64", r.field(state, CHECK.RANGE_COUNT, "i64")))
         with r.loop() as loop:
             loop.leave(r.is_at_least(low.get(), high.get()))
-            middle = r.op("lshr", r.op("add", low.get(), high.get()), 1)
+            middle = (low.get() + high.get()) >> 1
             item = r.item(r.field(state, CHECK.RANGES, "ptr"), middle, RANGE.SIZE)
             with r.when(_within(r, item)):
                 known.put(item)
@@ -113,7 +113,7 @@ def _range_of(r: CheckRoutine) -> Value:
             with r.otherwise_when(r.is_below(r["address"], r.field(item, RANGE.FIRST, "i64"))):
                 high.put(middle)
             with r.otherwise():
-                low.put(r.op("add", middle, 1))
+                low.put(middle + 1)
         r.give_if(r.is_null(known.get()), 0)
         r.put(state, CHECK.LAST, known.get())
     return known.get()
@@ -124,7 +124,7 @@ def _in_global(r: CheckRoutine, item: Value) -> None:
     place, cells = r["place"], r.field(item, RANGE.CELLS, "ptr")
     first, end, stride = (r.field(item, field, "i64") for field in (RANGE.FIRST, RANGE.END, RANGE.STRIDE))
     # NOTE: memory without cells is given no bytes, so that the cached ``place`` never matches it.
-    size = r.select(r.is_null(cells), 0, r.op("sub", end, first))
+    size = r.select(r.is_null(cells), 0, end - first)
     r.put_fields(place, {SHADOW.FIRST: first, SHADOW.BYTES: size, SHADOW.CELLS: cells, SHADOW.STRIDE: stride})
     r.put_fields(place, {SHADOW.MEMORY: r.as_pointer(first), SHADOW.BEGAN: r.const("i64", 0)})
     r.give(r.differs(cells, NULL))
@@ -132,7 +132,7 @@ def _in_global(r: CheckRoutine, item: Value) -> None:
 
 def _within(r: CheckRoutine, item: Value) -> Value:
     first, end = r.field(item, RANGE.FIRST, "i64"), r.field(item, RANGE.END, "i64")
-    return r.is_below(r.op("sub", r["address"], first), r.op("sub", end, first))
+    return r.is_below(r["address"] - first, end - first)
 
 
 # -- one word --------------------------------------------------------------------------------------
@@ -152,14 +152,14 @@ class ShadowWord:
         self.clock, self.base = r.own_clock(), r.clock_base()
         self.width = r.check_field(CHECK.WIDTH)
         self.blind = r.differs(r.check_field(CHECK.INCOMPLETE), 0)
-        self.high = r.op("shl", self.serial, WHO.LANE_BITS)
-        self.line = r.op("shl", r["line"], ACCESS.LINE_BITS)
+        self.high = self.serial << WHO.LANE_BITS
+        self.line = r["line"] << ACCESS.LINE_BITS
         # The lane that this clock covers further than its warp; whether a lane of this warp has a private clock.
-        self.further = r.op("lshr", r.field(r.tail_of(self.clock), COVERED_LANE, "i32"), WHO.LANE_BITS)
+        self.further = r.field(r.tail_of(self.clock), COVERED_LANE, "i32") >> WHO.LANE_BITS
         self.private = r.has_private_clock()
         self.proven = {column: (r.variable("i32", -1), r.variable("i32", 0)) for column in _TIME_COLUMNS}
         self.unset_ignored = r.variable("i32", _UNKNOWN)
-        self.flags = r.op("and", r["flags"], (1 << ACCESS.LINE_BITS) - 1)
+        self.flags = r["flags"] & ((1 << ACCESS.LINE_BITS) - 1)
         self.warps = r.narrow(r.field(r["ctx"], LAUNCH.WARPS, "i64"))
         self.alone = r.differs(r.check_field(CHECK.ALONE), 0)
         self.least = r.element(r.table(CLOCKS.LEAST), r.index(), "i32")
@@ -181,11 +181,11 @@ class ShadowWord:
         self.born = r.narrow(r.field(place, SHADOW.BEGAN, "i64"))
         self.remote = r.differs(r.field(place, SHADOW.OWNER, "ptr"), NULL)
         self.inside = r.differs(self.born, 0)  # of shared memory
-        self.ordered_until = r.select(r.op("or", self.inside, self.alone), self.least, 0)
-        self.offset = r.op("sub", address, r.field(place, SHADOW.FIRST, "i64"))
+        self.ordered_until = r.select(self.inside | self.alone, self.least, 0)
+        self.offset = address - r.field(place, SHADOW.FIRST, "i64")
         self.cell = find_cell(r, place, self.offset)
         self.memory = r.at(r.field(place, SHADOW.MEMORY, "ptr"), self.offset)
-        self.info = r.op("or", r.op("or", self.line, bytes_), self.flags)
+        self.info = self.line | bytes_ | self.flags
         self.same.put(0)
 
     def is_strong(self, info: Value) -> Value:
@@ -210,19 +210,19 @@ class ShadowWord:
     def is_unordered(self, other: Value, time: Value, column: int) -> Value:
         """Whether the access of ``other`` at a time, read from ``column``, is not ordered before this one."""
         r = self.r
-        entry = r.op("sub", r.wide(r.op("lshr", other, WHO.LANE_BITS)), self.base)
+        entry = r.wide(other >> WHO.LANE_BITS) - self.base
         inside = r.is_below(entry, self.width)
         known = r.element(self.clock, r.select(inside, entry, 0), "i32")
         before = r.select(inside, r.is_at_least(known, time), self.blind)
-        own_bytes = r.equals(r.op("and", other, WHO.LANE_MASK), WHO.MIXED)
-        late = r.variable("i1", r.negation(r.op("or", before, r.both(own_bytes, self.is_own_warp(other)))))
-        further = r.equals(self.further, r.op("lshr", other, WHO.LANE_BITS))
+        own_bytes = r.equals(other & WHO.LANE_MASK, WHO.MIXED)
+        late = r.variable("i1", r.negation(before | r.both(own_bytes, self.is_own_warp(other))))
+        further = r.equals(self.further, other >> WHO.LANE_BITS)
         with r.when(late.get()):
             # Neighbouring words were mostly accessed by the same lanes, at the same time.
             who, till = self.proven[column]
             again = r.both(r.equals(who.get(), other), r.is_at_least(till.get(), time))
             late.put(r.negation(again))
-        with r.when(r.both(late.get(), r.op("or", further, self.private))):
+        with r.when(r.both(late.get(), further | self.private)):
             known = ordered_before(r, other, time, self.who)
             with r.when(known):
                 late.put(0)
@@ -240,25 +240,25 @@ class ShadowWord:
         if not reads:  # groups of stores to global memory are waited for by the lane that issued them alone
             copy = r.both(copy, self.inside)
         else:
-            copy = r.op("or", copy, r.equals(r.op("and", other, WHO.LANE_MASK), WHO.WHOLE))
+            copy |= r.equals(other & WHO.LANE_MASK, WHO.WHOLE)
         return r.both(copy, self.is_own_warp(other))
 
     def is_write_in_flight(self, write: Value) -> Value:
         """Whether these bytes are those that a copy in flight writes: one to global memory may write part of a word."""
         r = self.r
-        meets = r.has_any(r.op("and", write, self.bytes), ACCESS.BYTES)
-        return r.op("or", self.inside, r.both(meets, r.has_any(write, ACCESS.PROXY)))
+        meets = r.has_any(write & self.bytes, ACCESS.BYTES)
+        return self.inside | r.both(meets, r.has_any(write, ACCESS.PROXY))
 
     def are_atomic(self, before: Value, other: Value) -> Value:
         """Whether both accesses are atomic, of scopes that include each other: then they do not race."""
         r = self.r
-        first, second = (r.op("and", info, ACCESS.STRONG | ACCESS.DOUBTFUL) for info in (before, self.info))
-        most = r.op("or", first, second)  # of both atomic, or one atomic and one doubtful
-        both = r.has_any(r.op("and", first, second), ACCESS.STRONG)
+        first, second = (info & (ACCESS.STRONG | ACCESS.DOUBTFUL) for info in (before, self.info))
+        most = first | second  # of both atomic, or one atomic and one doubtful
+        both = r.has_any(first & second, ACCESS.STRONG)
         strong = r.either(both, r.equals(most, ACCESS.STRONG | ACCESS.DOUBTFUL))
-        narrow = r.has_any(r.op("or", before, self.info), ACCESS.BLOCK_SCOPED)
-        block = r.op("udiv", self.serial, self.warps)
-        theirs = r.op("udiv", r.op("lshr", other, WHO.LANE_BITS), self.warps)
+        narrow = r.has_any(before | self.info, ACCESS.BLOCK_SCOPED)
+        block = self.serial // self.warps
+        theirs = (other >> WHO.LANE_BITS) // self.warps
         return r.both(strong, r.negation(r.both(narrow, r.differs(block, theirs))))
 
     def find_conflict(self, columns: tuple[int, int, int], reads: bool) -> tuple[Value, Value, Value, Value]:
@@ -266,19 +266,19 @@ class ShadowWord:
         time, who made it, and its bytes, flags and line."""
         r = self.r
         time, who, info = (self.get(column) for column in columns)
-        meet = r.has_any(r.op("and", info, self.bytes), ACCESS.BYTES)
+        meet = r.has_any(info & self.bytes, ACCESS.BYTES)
         late, other = (r.is_above(time, self.born), r.differs(who, self.who))
         found = r.variable("i1", 0)
         with r.when(r.both(meet, late, other)):
-            agreed = r.op("or", self.are_atomic(info, who), self.is_awaited(info, who, reads))
+            agreed = self.are_atomic(info, who) | self.is_awaited(info, who, reads)
             with r.unless(agreed):
                 found.put(self.is_unordered(who, time, columns[0]))
         return found.get(), time, who, info
 
     def report(self, kind: FindingKind | Value, other: Value, info: Value) -> None:
         r = self.r
-        before = r.op("lshr", info, ACCESS.LINE_BITS)
-        flags = r.op("or", self.flags, r.op("shl", r.op("and", info, (1 << ACCESS.LINE_BITS) - 1), 8))
+        before = info >> ACCESS.LINE_BITS
+        flags = self.flags | ((info & ((1 << ACCESS.LINE_BITS) - 1)) << 8)
         found = (before, self.address, other, self.bytes, flags, r["space"])
         record_finding(r, kind, self.who, *found)
 
@@ -310,16 +310,16 @@ def _stores_one_constant(word: ShadowWord, info: Value) -> Value:
     """Whether both writes are one line's, of a constant: such a race with itself changes nothing."""
     r = word.r
     constant = r.has_any(r["flags"], ACCESS.CONSTANT)
-    return r.both(constant, r.equals(r.op("lshr", info, ACCESS.LINE_BITS), r["line"]))
+    return r.both(constant, r.equals(info >> ACCESS.LINE_BITS, r["line"]))
 
 
 def _check_state(word: ShadowWord) -> None:
     """Report reads of uninitialised bytes, and accesses to memory of copies in flight."""
     r = word.r
     state = word.get(CELLS.STATE)
-    odd = r.op("and", state, r.op("or", word.bytes, STATE.ARRIVING | STATE.MANY_LEAVING))
+    odd = state & (word.bytes | (STATE.ARRIVING | STATE.MANY_LEAVING))
     with r.when(r.differs(odd, 0)):
-        missing = r.op("and", state, word.bytes)
+        missing = state & word.bytes
         with r.unless(word.stores), r.when(r.differs(missing, 0)):
             # Found out once per access: bytes count as written once they have been read.
             if word.ignores_unset:
@@ -335,7 +335,7 @@ def _check_state(word: ShadowWord) -> None:
         with r.when(word.writes), r.when(r.has_any(state, STATE.MANY_LEAVING)):
             word.report(FindingKind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
     foreign = r.select(word.remote, STATE.FOREIGN, 0)
-    rest = r.op("or", r.without(state, word.bytes), foreign)
+    rest = r.without(state, word.bytes) | foreign
     word.put(CELLS.STATE, rest)
 
 
@@ -346,15 +346,15 @@ def _record(word: ShadowWord, time: Value, who: Value, info: Value) -> None:
         together = r.both(
             r.equals(time, word.now),
             word.is_own_warp(who),
-            r.equals(r.op("lshr", info, ACCESS.LINE_BITS), r["line"]),
-            r.equals(r.op("and", r.op("and", info, word.bytes), ACCESS.BYTES), 0),
+            r.equals(info >> ACCESS.LINE_BITS, r["line"]),
+            r.equals(info & word.bytes & ACCESS.BYTES, 0),
         )
         with r.when(r.both(word.is_strong(word.flags), r.negation(word.is_strong(info)))):
             # Later atomic accesses do not race with this write, but may with the plain one before it.
             for column, value in zip(CELLS.PLAIN_STORE, (time, who, info), strict=True):
                 word.put(column, value)
-        mixed = r.op("or", word.high, WHO.MIXED)
-        joint = r.op("or", word.info, r.op("and", info, ACCESS.BYTES))
+        mixed = word.high | WHO.MIXED
+        joint = word.info | (info & ACCESS.BYTES)
         word.put(CELLS.WRITER, r.select(together, mixed, word.who))
         word.put(CELLS.WRITE, r.select(together, joint, word.info))
         word.put(CELLS.WRITTEN, word.now)
@@ -366,16 +366,16 @@ def _record_read(word: ShadowWord) -> None:
     """Record a read. Of reads that are not ordered, those of two warps are kept."""
     r = word.r
     time, who, info = (word.get(column) for column in CELLS.LAST_READ)
-    stale = r.op("or", r.is_at_most(time, word.born), r.negation(word.is_unordered(who, time, CELLS.READ)))
+    stale = r.is_at_most(time, word.born) | r.negation(word.is_unordered(who, time, CELLS.READ))
     own = word.is_own_warp(who)
     with r.when(r.both(own, r.negation(stale), r.differs(who, word.who))):
-        alike = r.equals(r.op("and", r.op("xor", info, word.info), ACCESS.BYTES), 0)
-        both = r.op("or", word.high, r.select(alike, WHO.SEVERAL, WHO.MIXED))
+        alike = r.equals((info ^ word.info) & ACCESS.BYTES, 0)
+        both = word.high | r.select(alike, WHO.SEVERAL, WHO.MIXED)
         word.put(CELLS.READER, both)
-        word.put(CELLS.READING, r.op("or", word.info, r.op("and", info, ACCESS.BYTES)))
+        word.put(CELLS.READING, word.info | (info & ACCESS.BYTES))
         word.put(CELLS.READ, word.now)
     with r.otherwise():
-        with r.when(r.op("or", own, stale)):
+        with r.when(own | stale):
             word.record(CELLS.LAST_READ)
         with r.otherwise():
             earlier, reader = word.get(CELLS.EARLIER), word.get(CELLS.EARLIER_READER)

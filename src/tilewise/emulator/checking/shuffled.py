@@ -37,7 +37,7 @@ _AT_ONCE = 3  # registers that ``tw_check_spread`` takes
 
 def _table(r: CheckRoutine) -> Value:
     size = r.check_field(CHECK.SHUFFLED)
-    return r.at(r.table(CLOCKS.SHUFFLED), r.op("mul", r.index(), size))
+    return r.at(r.table(CLOCKS.SHUFFLED), r.index() * size)
 
 
 def _row(r: CheckRoutine, register: Value) -> Value:
@@ -59,14 +59,14 @@ def _shuffle(
         source = r.element(sources, lane, "i32")
         names = r.element(named, lane, "i32")
         found = r.variable("i64", r.element(values, source, "i64"))
-        members = r.op("and", names, mask)
-        present = r.op("and", r.op("lshr", members, source), 1)
+        members = names & mask
+        present = (members >> source) & 1
         # NOTE: a lane that does not name itself has a wrong mask, which is another finding.
-        own = r.op("and", r.op("lshr", members, lane), 1)
+        own = (members >> lane) & 1
         with r.when(r.is_below(present, own)):
-            lanes = r.op("or", r.op("shl", lane, SHUFFLED.READER), source)
-            low = r.op("or", r.op("shl", line, SHUFFLED.LINE), lanes)
-            found.put(r.op("or", r.op("shl", r.wide(names), SHUFFLED.MASK), r.wide(low)))
+            lanes = (lane << SHUFFLED.READER) | source
+            low = (line << SHUFFLED.LINE) | lanes
+            found.put((r.wide(names) << SHUFFLED.MASK) | r.wide(low))
             r.put(_table(r), 0, 1)
         r.put(r.item(row, lane, 8), 0, found.get())
 
@@ -92,8 +92,8 @@ def _use(r: CheckRoutine, register: I32, mask: I32, line: I32) -> None:
         known = r.element(row, lane, "i64")
         with r.when(r.differs(known, 0)):
             low = r.narrow(known)
-            who, other = accessor(r, lane), accessor(r, r.op("and", r.op("lshr", low, SHUFFLED.READER), 31))
-            shuffle = r.op("lshr", low, SHUFFLED.LINE)
+            who, other = accessor(r, lane), accessor(r, (low >> SHUFFLED.READER) & 31)
+            shuffle = low >> SHUFFLED.LINE
             record_finding(r, FindingKind.SHUFFLE_INACTIVE_LANE, who, shuffle, known, other)
             r.put(r.item(row, lane, 8), 0, r.const("i64", 0))
 
@@ -154,17 +154,17 @@ class ShuffledValues:
             # Of a false operand of "and", or a true one of "or", it does not matter what the other is.
             one, two = (self._lets(rule == "and", source) for source in sources)
             parts = [
-                (sources, e.op("and", one, two)),
-                (sources[1:], e.op("and", one, self._not(two))),
-                (sources[:1], e.op("and", two, self._not(one))),
-                ([], self._not(e.op("or", one, two))),
+                (sources, one & two),
+                (sources[1:], one & self._not(two)),
+                (sources[:1], two & self._not(one)),
+                ([], self._not(one | two)),
             ]
         elif rule == "compared" and len(sources) == 3 and {"and", "or"} & {*instruction.parts}:
             lets = self._lets("and" in instruction.parts, sources[2])
             parts = [(sources, lets), (sources[2:], self._not(lets))]
         else:
             return []
-        return [(_names(*counting), e.op("and", e.mask(), lanes)) for counting, lanes in parts]
+        return [(_names(*counting), e.mask() & lanes) for counting, lanes in parts]
 
     def _true(self, predicate: Operand) -> Value:
         return self.e.bits(self.e.splat(read(self.e, predicate, "pred", True)))

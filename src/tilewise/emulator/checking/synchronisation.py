@@ -23,8 +23,8 @@ _CLUSTER_BARRIER = BARRIERS_OF_BLOCK - 1
 def _arrived_phase(r: CheckRoutine, number: Value | int) -> Value:
     """Pointer to the phase of a barrier that a warp arrived in; behind the last barrier's, to the number and 1 more of
     the barrier that it waits at, or 0."""
-    row = r.op("mul", r.index(), BARRIERS_OF_BLOCK + 1)
-    return r.item(r.table(CLOCKS.ARRIVED_PHASE), r.op("add", row, number), 4)
+    row = r.index() * (BARRIERS_OF_BLOCK + 1)
+    return r.item(r.table(CLOCKS.ARRIVED_PHASE), row + number, 4)
 
 
 def _barrier_slots(r: CheckRoutine, number: Value) -> tuple[Value, Value]:
@@ -32,23 +32,23 @@ def _barrier_slots(r: CheckRoutine, number: Value) -> tuple[Value, Value]:
     rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
     whole = r.equals(number, _CLUSTER_BARRIER)
     owner = r.select(whole, 0, rank)
-    which = r.op("add", r.op("mul", owner, BARRIERS_OF_BLOCK), number)
+    which = owner * BARRIERS_OF_BLOCK + number
     return which, _arrived_phase(r, number)
 
 
 def _slot_of_phase(r: CheckRoutine, which: Value, phase: Value) -> Value:
     """The index of a barrier's phase in the tables that have two of each."""
-    return r.op("add", r.op("mul", which, 2), r.wide(r.op("and", phase, 1)))
+    return which * 2 + r.wide(phase & 1)
 
 
 def _barrier_clock(r: CheckRoutine, slot: Value) -> Value:
-    return r.at(r.table(CLOCKS.BARRIERS), r.op("mul", slot, r.clock_bytes()))
+    return r.at(r.table(CLOCKS.BARRIERS), slot * r.clock_bytes())
 
 
 def _fence_clock(r: CheckRoutine, slot: Value, wide: int) -> Value:
     """The clock of what fences of one scope before a barrier covered: warps behind it may release that too."""
-    row = r.op("add", r.op("mul", slot, 2), wide)
-    return r.at(r.table(CLOCKS.FENCES), r.op("mul", row, r.clock_bytes()))
+    row = slot * 2 + wide
+    return r.at(r.table(CLOCKS.FENCES), row * r.clock_bytes())
 
 
 def _end_phase(r: CheckRoutine, clock: Value, end: Value) -> None:
@@ -79,9 +79,9 @@ def _arrive(r: CheckRoutine, number: I32, waits: I32, goes_on: I32, relaxed: I32
             widen(r, r.scope_clock(CLOCKS.RELEASED, wide))
     which, came = _barrier_slots(r, r.wide(number))
     with r.when(r.differs(waits, 0)):
-        r.put(_arrived_phase(r, BARRIERS_OF_BLOCK), 0, r.op("add", number, 1))
+        r.put(_arrived_phase(r, BARRIERS_OF_BLOCK), 0, number + 1)
     phases = r.item(r.table(CLOCKS.PHASES), which, 4)
-    own = r.item(r.at(r["block"], BLOCK.BARRIERS), r.op("and", number, 15), BARRIER.SIZE)
+    own = r.item(r.at(r["block"], BLOCK.BARRIERS), number & 15, BARRIER.SIZE)
     arrived = r.variable("i32", r.field(own, BARRIER.THREADS, "i32"))
     with r.when(r.equals(number, _CLUSTER_BARRIER)):
         arrived.put(r.field(r.field(r["block"], BLOCK.FIRST, "ptr"), BLOCK.ARRIVED, "i32"))
@@ -90,7 +90,7 @@ def _arrive(r: CheckRoutine, number: I32, waits: I32, goes_on: I32, relaxed: I32
         fresh = _slot_of_phase(r, which, r.change(phases, 0, "add", 1))
         r.fill(_barrier_clock(r, fresh), 0, r.clock_bytes())
         with r.when(r.differs(fences, 0)):
-            r.fill(_fence_clock(r, fresh, 0), 0, r.op("mul", r.clock_bytes(), 2))
+            r.fill(_fence_clock(r, fresh, 0), 0, r.clock_bytes() * 2)
         r.put(r.item(r.table(CLOCKS.ENDS), fresh, 4), 0, 0)
     phase = r.field(phases, 0, "i32")
     r.put(came, 0, phase)
@@ -111,7 +111,7 @@ def _release_other_blocks(r: CheckRoutine) -> None:
     To arrive is enough, even if the barrier orders nothing.
     """
     with each_block(r, r.field(r["block"], BLOCK.FIRST, "ptr")) as (_, other):
-        user = r.op("lshr", r.field(other, BLOCK.USER, "i32"), WHO.LANE_BITS)
+        user = r.field(other, BLOCK.USER, "i32") >> WHO.LANE_BITS
         with r.when(r.equals(user, serial_of(r))):
             r.put(other, BLOCK.USED, 0)
 
@@ -125,12 +125,12 @@ def _pass_barrier(r: CheckRoutine, cluster: I32, fences: I32) -> None:
         number.put(r.field(waiting, 0, "i32"))
         r.give_if(r.equals(number.get(), 0))
         # NOTE: where lanes are apart, others of the warp may come by while these still wait.
-        held = r.element(r.at(r["warp"], WARP.WAITING), r.op("sub", number.get(), 1), "i32")
+        held = r.element(r.at(r["warp"], WARP.WAITING), number.get() - 1, "i32")
         r.give_if(r.differs(held, 0))
         r.put(waiting, 0, 0)
     with r.otherwise(), r.when(r.differs(r.field(r["warp"], WARP.HELD, "i32"), 0)):
         r.give()
-    which, came = _barrier_slots(r, r.wide(r.op("sub", number.get(), 1)))
+    which, came = _barrier_slots(r, r.wide(number.get() - 1))
     slot = _slot_of_phase(r, which, r.field(came, 0, "i32"))
     clock, end = _barrier_clock(r, slot), r.item(r.table(CLOCKS.ENDS), slot, 4)
     _end_phase(r, clock, end)
@@ -172,7 +172,7 @@ def _sync(r: CheckRoutine, addresses: Ptr, mask: I32, space: I32, how: I32) -> N
     with r.each_lane(mask) as lane:
         address = r.variable("i64", r.element(addresses, lane, "i64"))
         shared = r.variable("i32", 0)
-        away = r.op("sub", address.get(), GENERIC_SHARED)
+        away = address.get() - GENERIC_SHARED
         with r.when(r.both(r.equals(space, 0), r.is_below(away, WINDOW))):
             shared.put(1)
             address.put(away)
@@ -180,15 +180,15 @@ def _sync(r: CheckRoutine, addresses: Ptr, mask: I32, space: I32, how: I32) -> N
             shared.put(1)
         inside = r.differs(shared.get(), 0)
         with r.when(r.both(r.is_below(address.get(), 1 << RANK_SHIFT), inside)):
-            rank = r.op("add", r.wide(r.field(r["block"], BLOCK.RANK, "i32")), 1)
-            address.put(r.op("or", address.get(), r.op("shl", rank, RANK_SHIFT)))
+            rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32")) + 1
+            address.put(address.get() | (rank << RANK_SHIFT))
         with r.when(r.differs(before.get(), address.get())):
             before.put(address.get())
             with r.when(r.both(inside, r.has_any(how, SYNC.PHASE_OVER))):
-                complete_phase(r, r.op("add", address.get(), 1))
+                complete_phase(r, address.get() + 1)
             with r.unless(inside):
                 serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
-                near = r.op("xor", address.get(), r.op("shl", r.op("add", serial, 1), 40))
+                near = address.get() ^ ((serial + 1) << 40)
                 sync_by_one(r, shared.get(), near, how, 0, alone)
             with r.unless(r.both(r.negation(inside), r.has_any(how, SYNC.BLOCK_SCOPE))):
                 sync_by_one(r, shared.get(), address.get(), how, 1, alone)

@@ -53,16 +53,16 @@ _FENCED_LANES = 8  # in the tail of a fence's clock: up to when it covers any on
 def update_least(r: CheckRoutine) -> None:
     """Recompute LEAST of a warp whose clock has changed: the least of the entries of its block."""
     clock = r.own_clock()
-    start = r.op("sub", r.wide(r.field(r["block"], BLOCK.SERIAL, "i32")), r.clock_base())
+    start = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32")) - r.clock_base()
     least = r.variable("i32", -1)
     with r.count(r.field(r["ctx"], LAUNCH.WARPS, "i64")) as i:
-        least.put(r.intrinsic("llvm.umin", least.get(), r.element(clock, r.op("add", start, i), "i32")))
+        least.put(r.intrinsic("llvm.umin", least.get(), r.element(clock, start + i, "i32")))
     r.put(r.slot_of_warp(CLOCKS.LEAST), 0, least.get())
 
 
 def _entry_of(r: CheckRoutine, who: Value) -> tuple[Value, Value]:
     """The index of an accessor's warp in a clock, and whether the clock has it."""
-    entry = r.op("sub", r.wide(r.op("lshr", who, WHO.LANE_BITS)), r.clock_base())
+    entry = r.wide(who >> WHO.LANE_BITS) - r.clock_base()
     return entry, r.is_below(entry, r.clock_width())
 
 
@@ -141,7 +141,7 @@ def release(r: CheckRoutine, clock: Ptr, goes_on: I32 = _TRUE, lane: I32 = ALL, 
     with r.when(several):
         merge_private_clock(r)
     join(r, clock, r.own_clock())
-    mine = r.op("add", lane, 1)
+    mine = lane + 1
     with r.when(r.both(r.differs(mine, 0), r.equals(r.field(r.private_lane(), 0, "i32"), mine))):
         join(r, clock, r.own_clock(CLOCKS.PRIVATE))
     with r.when(r.both(several, r.compare("icmp slt", after, 0))):
@@ -152,14 +152,14 @@ def release(r: CheckRoutine, clock: Ptr, goes_on: I32 = _TRUE, lane: I32 = ALL, 
             r.put(r.tail_of(clock), _FENCED_LANES, now)
         with r.otherwise():
             _cover(r, clock, accessor(r, lane), now)
-    r.put(r.state(), CHECK.NOW, r.op("add", now, goes_on))
+    r.put(r.state(), CHECK.NOW, now + goes_on)
 
 
 @check_routine("tw_check_acquire")
 def acquire(r: CheckRoutine, clock: Ptr, lane: I32 = ALL) -> None:
     """Join a clock into that of this warp, or into the private clock of one lane of it."""
     with r.unless(r.compare("icmp slt", lane, 0)):
-        keeper, mine = r.private_lane(), r.op("add", lane, 1)
+        keeper, mine = r.private_lane(), lane + 1
         with r.when(r.differs(r.field(keeper, 0, "i32"), mine)):
             merge_private_clock(r)
         r.put(keeper, 0, mine)
@@ -176,19 +176,19 @@ def ordered_before(r: CheckRoutine, other: I32, time: I32, me: I32) -> None:
     """Whether the access of ``other`` at a time happened before one of ``me``, a lane of this warp."""
     entry, inside = _entry_of(r, other)
     r.give_if(r.negation(inside), r.differs(r.check_field(CHECK.INCOMPLETE), 0))
-    mine = r.op("add", r.op("and", me, WHO.LANE_MASK), 1)
+    mine = (me & WHO.LANE_MASK) + 1
     own = r.equals(r.field(r.private_lane(), 0, "i32"), mine)
     found = r.variable("i1", 0)
     for clock, counts in ((r.own_clock(), Value("i1", "true")), (r.own_clock(CLOCKS.PRIVATE), own)):
         with r.when(counts):
             row = r.is_at_least(r.element(clock, entry, "i32"), time)
             tail = r.tail_of(clock)
-            apart = r.op("xor", r.field(tail, COVERED_LANE, "i32"), other)
-            whole = r.equals(r.op("and", other, WHO.LANE_MASK), WHO.WHOLE)
-            warp = r.both(r.equals(r.op("lshr", apart, WHO.LANE_BITS), 0), whole)
-            those = r.op("or", r.equals(apart, 0), warp)
+            apart = r.field(tail, COVERED_LANE, "i32") ^ other
+            whole = r.equals(other & WHO.LANE_MASK, WHO.WHOLE)
+            warp = r.both(r.equals(apart >> WHO.LANE_BITS, 0), whole)
+            those = r.equals(apart, 0) | warp
             till = r.is_at_least(r.field(tail, _TILL, "i32"), time)
-            found.put(r.op("or", found.get(), r.op("or", row, r.both(those, till))))
+            found.put(found.get() | (row | r.both(those, till)))
     r.give(found.get())
 
 
@@ -213,13 +213,13 @@ def _find_sync_var(r: CheckRoutine, shared: I32, key: I64) -> None:
     few, many = r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"), r.field(state, CHECK.SYNC_VAR_COUNT, "i64")
     count = r.select(inside, few, many)
     row = r.clock_bytes()
-    size, wanted = r.op("add", row, SYNC_VAR_KEY), r.op("add", key, 1)
-    slot = r.variable("i64", r.op("lshr", r.op("mul", wanted, _HASH_FACTOR), 40))
-    last = r.op("sub", count, 1)
+    size, wanted = row + SYNC_VAR_KEY, key + 1
+    slot = r.variable("i64", (wanted * _HASH_FACTOR) >> 40)
+    last = count - 1
     with r.count(count):
-        at = r.op("and", slot.get(), last)
-        slot.put(r.op("add", at, 1))
-        spot = r.at(start, r.op("mul", at, size))
+        at = slot.get() & last
+        slot.put(at + 1)
+        spot = r.at(start, at * size)
         there = r.field(spot, 0, "i64")
         with r.when(r.equals(there, 0)):
             r.put(spot, 0, wanted)
@@ -227,14 +227,14 @@ def _find_sync_var(r: CheckRoutine, shared: I32, key: I64) -> None:
             r.give(r.at(spot, SYNC_VAR_KEY))
         r.give_if(r.equals(there, wanted), r.at(spot, SYNC_VAR_KEY))
     # NOTE: all are taken. Two addresses that share one seem to synchronise: races may be missed, none made up.
-    r.give(r.at(r.at(start, r.op("mul", r.op("and", slot.get(), last), size)), SYNC_VAR_KEY))
+    r.give(r.at(r.at(start, (slot.get() & last) * size), SYNC_VAR_KEY))
 
 
 @check_routine("tw_check_one")
 def sync_by_one(r: CheckRoutine, shared: I32, key: I64, how: I32, wide: I32, lane: I32) -> None:
     """A warp, or one lane of it, synchronises by one sync variable, of its cluster (``shared``) or of the launch."""
     spot = _find_sync_var(r, shared, key)
-    far = r.has_any(wide, r.op("xor", shared, 1))
+    far = r.has_any(wide, shared ^ 1)
     with r.when(r.has_any(how, SYNC.RELAXED)):
         both = [
             [r.scope_clock(field, wider) for wider in (1, 0)] for field in (CLOCKS.RELEASED, CLOCKS.PENDING)
@@ -259,14 +259,14 @@ def _begin_block(r: CheckRoutine) -> None:
     r.give_if(r.is_null(cells))
     shared = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
     stride = r.check_field(CHECK.STRIDE)
-    r.fill(r.at(cells, r.op("mul", stride, CELLS.STATE)), 0x0F, r.op("and", r.op("add", shared, 3), -4))
+    r.fill(r.at(cells, stride * CELLS.STATE), 0x0F, (shared + 3) & -4)
     rank = r.field(r["block"], BLOCK.RANK, "i32")
     number = r.wide(r.field(r["block"], BLOCK.CLUSTER_Z, "i32"))
     for offset, size in ((BLOCK.CLUSTER_Y, LAUNCH.CLUSTERS_Y), (BLOCK.CLUSTER_X, LAUNCH.CLUSTERS_X)):
         here = r.wide(r.field(r["block"], offset, "i32"))
-        number = r.op("add", r.op("mul", number, r.field(r["ctx"], size, "i64")), here)
-    number = r.op("add", r.op("mul", number, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), r.wide(rank))
-    first = r.op("mul", number, r.field(r["ctx"], LAUNCH.WARPS, "i64"))
+        number = number * r.field(r["ctx"], size, "i64") + here
+    number = number * r.field(r["ctx"], LAUNCH.CLUSTER, "i64") + r.wide(rank)
+    first = number * r.field(r["ctx"], LAUNCH.WARPS, "i64")
     r.put(r["block"], BLOCK.SERIAL, r.narrow(first))
     r.put(r["block"], BLOCK.USED, 0)
     with r.when(r.equals(rank, 0)):
@@ -279,21 +279,21 @@ def _begin_cluster(r: CheckRoutine, first: Value) -> None:
     r.put(clocks, CLOCKS.BEGAN, r.wide(born))
     r.put(clocks, CLOCKS.COUNT, r.const("i64", 0))
     rows: dict[int, Value | int] = {CLOCKS.WARPS: row, CLOCKS.PRIVATE: row}
-    rows |= dict.fromkeys((CLOCKS.RELEASED, CLOCKS.PENDING), r.op("mul", row, 2))
+    rows |= dict.fromkeys((CLOCKS.RELEASED, CLOCKS.PENDING), row * 2)
     rows |= {CLOCKS.REGISTERS: r.check_field(CHECK.REGISTERS), CLOCKS.SHUFFLED: r.check_field(CHECK.SHUFFLED)}
     numbers = (CLOCKS.PRIVATE_LANE, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRODUCTS_DONE)
     rows |= dict.fromkeys(numbers, 4)
     rows |= {CLOCKS.ARRIVED_PHASE: (BARRIERS_OF_BLOCK + 1) * 4, CLOCKS.GROUPS: GROUP_KINDS * 128}
     for offset, bytes_ in rows.items():
-        r.fill(r.field(clocks, offset, "ptr"), 0, r.op("mul", warps, bytes_))
-    size = r.op("add", row, SYNC_VAR_KEY)
+        r.fill(r.field(clocks, offset, "ptr"), 0, warps * bytes_)
+    size = row + SYNC_VAR_KEY
     with r.count(r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64")) as i:
-        r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), r.op("mul", i, size)), 0, r.const("i64", 0))
+        r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), i * size), 0, r.const("i64", 0))
     start = r.select(r.differs(r.check_field(CHECK.GRID_WIDE), 0), first, 0)
     with r.count(warps) as i:
-        clock = r.at(r.field(clocks, CLOCKS.WARPS, "ptr"), r.op("mul", i, row))
+        clock = r.at(r.field(clocks, CLOCKS.WARPS, "ptr"), i * row)
         with r.count(warps) as j:
-            r.put(r.item(clock, r.op("add", start, j), 4), 0, born)
+            r.put(r.item(clock, start + j, 4), 0, born)
         for offset in (CLOCKS.SYNCED, CLOCKS.LEAST):
             r.put(r.item(r.field(clocks, offset, "ptr"), i, 4), 0, born)
 

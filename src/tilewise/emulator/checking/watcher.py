@@ -180,7 +180,7 @@ class _Checker(Watcher):
         known = next((few[part] for part in instruction.parts if part in few), None)
         if known is None or not item.rows:
             return e.mask()
-        return e.op("and", e.mask(), known)
+        return e.mask() & known
 
     def _read_lanes(self, size: Operand) -> Value:
         """The lanes of a cp.async that read: not those whose fourth operand is zero bytes, or ignore-src."""
@@ -194,7 +194,7 @@ class _Checker(Watcher):
             none = e.bits(e.splat(read(e, size, "pred", True)))
             return e.without(e.mask(), none)
         count = read(e, size, "u32", True)
-        return e.op("and", e.mask(), e.bits(e.differs(count, 0)))
+        return e.mask() & e.bits(e.differs(count, 0))
 
     def _access(self, item: Touch, instruction: Instruction) -> None:
         e = self.e
@@ -273,9 +273,9 @@ class _Checker(Watcher):
         every = e.equals(e.mask(), -1)
         e.branch(every, quick, careful, likely=True)
         e.place(quick)
-        low = e.op("add", access.base, first) if first else access.base
+        low = access.base + first if first else access.base
         if self._space(item) == Space.SHARED:
-            low = e.op("and", low, 0xFFFF_FFFF)
+            low &= 0xFFFF_FFFF
         ctx, _, block, warp = e.pointers()
         count, span = (e.const("i64", number) for number in (len(words), words[-1] - words[0] + 1))
         given = (low, name, count, self._space(item), int(action != Action.LOAD), instruction.line, span)
@@ -323,7 +323,7 @@ class _Checker(Watcher):
         action = Action.LOAD if loads else Action.STORE
         lane = WHO.WHOLE if loads else WHO.SEVERAL
         for number in range(lines):
-            at = e.op("add", base, e.op("mul", step, number)) if number else base
+            at = base + step * number if number else base
             self._call(
                 "tw_check_touch", lane, at, e.const("i64", size), own, action, 0, instruction.line, NULL
             )
@@ -386,8 +386,8 @@ class _Checker(Watcher):
             return
         lanes = read(e, named, "u32", True)
         own = e.lanes("i32", [1 << lane for lane in range(32)])
-        missing = e.bits(e.equals(e.op("and", lanes, own), 0))
-        self._call("tw_check_named", e.op("and", missing, e.mask()), instruction.line)
+        missing = e.bits(e.equals(lanes & own, 0))
+        self._call("tw_check_named", missing & e.mask(), instruction.line)
 
     def _call(self, name: str, *given: Value | int | str) -> None:
         ctx, _, block, warp = self.e.pointers()
@@ -410,7 +410,7 @@ class _Checker(Watcher):
             return 0
         uniform = e.is_uniform(instruction.operands[at])
         value = read(e, instruction.operands[at], "u32", not uniform)
-        return e.op("and", value if uniform else e.first_lane(value), 15)
+        return (value if uniform else e.first_lane(value)) & 15
 
     # -- mbarriers ------------------------------------------------------------------------------
     def _mbarrier(self, instruction: Instruction) -> Value | None:

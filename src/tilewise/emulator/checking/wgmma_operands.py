@@ -33,7 +33,7 @@ _WRITTEN, _GROUP, _ISSUED = 0, 4, 8  # of a register: lines of the PTX, and the 
 
 def _table(r: CheckRoutine) -> Value:
     size = r.check_field(CHECK.REGISTERS)
-    return r.at(r.table(CLOCKS.REGISTERS), r.op("mul", r.index(), size))
+    return r.at(r.table(CLOCKS.REGISTERS), r.index() * size)
 
 
 def _closed_groups(r: CheckRoutine) -> Value:
@@ -47,7 +47,7 @@ def _report(r: CheckRoutine, kind: FindingKind, before: Value | int, lane: Value
 
 def _first_lane(r: CheckRoutine) -> Value:
     """The number of the lowest lane in ``mask``."""
-    return r.op("and", r.find_lowest(r["mask"]), 31)
+    return r.find_lowest(r["mask"]) & 31
 
 
 @check_routine("tw_check_ordered")
@@ -96,7 +96,7 @@ def _issue(r: CheckRoutine, numbers: Ptr, count: I64, line: I32) -> None:
     with r.when(never):
         _report(r, FindingKind.REGISTER_UNFENCED, 0, WHO.WHOLE)
         r.put(table, _FENCED, 1)
-    group = r.op("add", _closed_groups(r), 1)
+    group = _closed_groups(r) + 1
     with r.count(count) as i:
         entry = r.item(table, r.element(numbers, i, "i32"), ENTRY_BYTES)
         written = r.field(entry, _WRITTEN, "i32")
@@ -111,11 +111,11 @@ def _issue(r: CheckRoutine, numbers: Ptr, count: I64, line: I32) -> None:
 def _wait_groups(r: CheckRoutine, keep: I32) -> None:
     """Complete all groups but the last ``keep``, which a warp has waited for, with the reads of its warpgroup."""
     table = _table(r)
-    done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), r.op("sub", _closed_groups(r), keep))
+    done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), _closed_groups(r) - keep)
     r.put(table, _DONE, done)
     time = r.element(r.table(CLOCKS.PRODUCTS_DONE), first_of_warpgroup(r), "i32")
-    own = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3))
-    clock = r.item(r.own_clock(), r.op("sub", r.own_entry(), own), 4)
+    own = r.wide(r.field(r["warp"], WARP.INDEX, "i32") & 3)
+    clock = r.item(r.own_clock(), r.own_entry() - own, 4)
     with r.count(4) as i, r.when(r.differs(i, own)):
         r.raise_to(r.item(clock, i, 4), time)
     update_least(r)
@@ -127,13 +127,13 @@ def _issue_matrix(
     r: CheckRoutine, bits: I64, first: I32, rows: I32, bricks: I32, across: I32, line: I32
 ) -> None:
     """Record a wgmma's read of a matrix: of A, if ``first`` is not 0, the warp's own rows; B once for four warps."""
-    index = r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), 3)
+    index = r.field(r["warp"], WARP.INDEX, "i32") & 3
     own = r.differs(first, 0)  # of A: 16 of its 64 rows
-    r.give_if(r.negation(r.op("or", own, r.equals(index, 0))))
-    start = r.select(own, r.op("mul", index, 2), 0)
+    r.give_if(r.negation(own | r.equals(index, 0)))
+    start = r.select(own, index * 2, 0)
     copy = new_record(r, 1, 0, PRODUCTS, CopySide.FROM_SHARED)
     r.give_if(r.is_null(copy))
-    high = r.narrow(r.op("lshr", bits, 32))
+    high = r.narrow(bits >> 32)
     request = (r.narrow(bits), high, start, rows, bricks, across)
     for i, value in enumerate(request):
         r.put(copy, COPY.PLACES + 4 * i, value)

@@ -307,7 +307,7 @@ def _attempts(e: Emitter, kind: _Kind, place: Value, operand: Value) -> Value:
     e.place(again)
     old, seen = e.fresh(), e.fresh()
     e.line(f"{old} = phi {type_} [ {first.ref}, %{before} ], [ {seen}, %{again}.end ]")
-    new = _combined(e, kind, Value(type_, old), operand)
+    new = _combined(e, kind, Value(type_, old, e), operand)
     e.jump(f"{again}.end")
     e.place(f"{again}.end")
     pair = e.set("", f"cmpxchg {place}, {type_} {old}, {new} seq_cst seq_cst")
@@ -315,7 +315,7 @@ def _attempts(e: Emitter, kind: _Kind, place: Value, operand: Value) -> Value:
     won = e.set("i1", f"extractvalue {{ {type_}, i1 }} {pair.ref}, 1")
     e.branch(won, done, again)
     e.place(done)
-    return Value(type_, old)
+    return Value(type_, old, e)
 
 
 def _locked(e: Emitter, kind: _Kind, place: Value, operand: Value, new: Value) -> Value:

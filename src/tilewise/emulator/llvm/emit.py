@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 __all__ = ["LANES", "NULL", "Emitter", "Results", "Value", "join", "vector"]
 
 LANES = 32
 
 
-class Value(NamedTuple):
-    """An LLVM value: its type and its name or constant."""
+def _integer_operator(name: str, swapped: bool = False) -> Callable[[Value, Value | int], Value]:
+    """Return the method of an operator, by which the emitter of one of its operands emits an operation."""
+
+    def emit(self: Value, other: Value | int) -> Value:
+        emitter = self.emitter or (other.emitter if isinstance(other, Value) else None)
+        if emitter is None:
+            raise TypeError(f"no emitter has made {self} or {other}")
+        return emitter.op(name, other, self) if swapped else emitter.op(name, self, other)
+
+    return emit
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Value:
+    """An LLVM value: its type, its name or constant, and what made it: there an operator emits its operation.
+
+    NOTE: operators are those of unsigned integers, and a constant that goes from one function to another is made anew.
+    """
 
     type: str
     ref: str
+    emitter: Emitter | None = field(default=None, compare=False, repr=False)
+
+    __add__, __radd__ = _integer_operator("add"), _integer_operator("add", True)
+    __sub__, __rsub__ = _integer_operator("sub"), _integer_operator("sub", True)
+    __mul__, __mod__ = _integer_operator("mul"), _integer_operator("urem")
+    __floordiv__, __rfloordiv__ = _integer_operator("udiv"), _integer_operator("udiv", True)
+    __and__, __or__, __xor__ = map(_integer_operator, ("and", "or", "xor"))
+    __lshift__, __rlshift__ = _integer_operator("shl"), _integer_operator("shl", True)
+    __rshift__, __rrshift__ = _integer_operator("lshr"), _integer_operator("lshr", True)
 
     @property
     def is_vector(self) -> bool:
@@ -88,7 +114,7 @@ class Emitter:
     def set(self, type_: str, text: str) -> Value:
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
-        return Value(type_, name)
+        return Value(type_, name, self)
 
     def alloca(self, type_: str, align: int = 0) -> str:
         name = self.fresh("v")
@@ -115,8 +141,8 @@ class Emitter:
         else:
             text = float_bits(scalar, value)
         if type_ == scalar:
-            return Value(type_, text)
-        return Value(type_, f"splat ({scalar} {text})")
+            return Value(type_, text, self)
+        return Value(type_, f"splat ({scalar} {text})", self)
 
     def real(self, like: Value | str, number: float) -> Value:
         """Return a floating-point constant, which must be exact in the type."""
@@ -132,10 +158,10 @@ class Emitter:
     def lanes(self, scalar: str, values: tuple[int, ...] | list[int]) -> Value:
         """Return a vector constant from one value for each lane."""
         items = ", ".join(f"{scalar} {self.const(scalar, value).ref}" for value in values)
-        return Value(vector(scalar), f"<{items}>")
+        return Value(vector(scalar), f"<{items}>", self)
 
     def zero(self, type_: str) -> Value:
-        return Value(type_, "zeroinitializer" if type_[0] == "<" else self.const(type_, 0).ref)
+        return Value(type_, "zeroinitializer" if type_[0] == "<" else self.const(type_, 0).ref, self)
 
     def fixed(self, value: Value | int, type_: str) -> Value:
         """Return a value, or the constant of ``type_`` that a plain number stands for."""
@@ -289,7 +315,7 @@ class Emitter:
         if a.is_vector:
             return a
         if not a.ref.startswith("%"):
-            return Value(vector(a.type), f"splat ({a.type} {a.ref})")
+            return Value(vector(a.type), f"splat ({a.type} {a.ref})", self)
         type_ = vector(a.type)
         first = self.set(type_, f"insertelement {type_} poison, {a}, i64 0")
         return self.set(type_, f"shufflevector {first}, {type_} poison, <32 x i32> zeroinitializer")

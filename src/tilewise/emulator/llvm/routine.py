@@ -96,7 +96,7 @@ class Routine(Emitter):
     def __init__(self, name: str, result: str, /, **parameters: str) -> None:
         super().__init__()
         self.name, self.result = name, result
-        self.parameters = {key: Value(type_, f"%{key}") for key, type_ in parameters.items()}
+        self.parameters = {key: Value(type_, f"%{key}", self) for key, type_ in parameters.items()}
 
     def __getitem__(self, name: str) -> Value:
         return self.parameters[name]

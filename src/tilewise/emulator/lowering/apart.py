@@ -41,7 +41,7 @@ def take_lanes(e: Context, block: Block) -> None:
     take = e.label("take")
     e.branch(some, take, next_station(e, block.index))
     e.place(take)
-    left = e.op("xor", e.load("i32", e.apart.pending[block.index], 4), free)
+    left = e.load("i32", e.apart.pending[block.index], 4) ^ free
     e.store(left, e.apart.pending[block.index], 4)
     if block.index in e.analysis.divergent:
         e.store(free, e.current, 4)
@@ -60,7 +60,7 @@ def _find_ready(e: Context, index: int) -> tuple[Value, Value]:
     some = e.differs(free, 0)
     if index not in e.analysis.divergent:
         live = e.const("i32", -1) if e.full else e.load("i32", e.live, 4)
-        some = e.op("and", some, e.equals(free, live))
+        some &= e.equals(free, live)
     return free, some
 
 
@@ -96,7 +96,7 @@ def _split(e: Context, block: Block, lanes: Value) -> None:
     assert terminator.condition is not None
     condition = e.bits(e.splat(read(e, terminator.condition, "pred", True)))
     yes, no = terminator.targets[::-1] if terminator.negated else terminator.targets
-    taken = e.op("and", lanes, condition)
+    taken = lanes & condition
     rest = e.without(lanes, condition)
     e.watcher.split(taken, rest)
     send(e, yes, taken)
@@ -110,7 +110,7 @@ def _split_table(e: Context, block: Block, lanes: Value) -> None:
     left = lanes
     for i, target in enumerate(terminator.targets):
         chosen = e.bits(e.equals(index, i))
-        mine = e.op("and", left, chosen)
+        mine = left & chosen
         send(e, target, mine)
         left = e.without(left, chosen)
     bad, good = e.label("bad"), e.label("good")
@@ -125,7 +125,7 @@ def send(e: Context, target: int, lanes: Value) -> None:
         _exit_lanes(e, lanes)
         return
     waiting = e.load("i32", e.apart.pending[target], 4)
-    e.store(e.op("or", waiting, lanes), e.apart.pending[target], 4)
+    e.store(waiting | lanes, e.apart.pending[target], 4)
 
 
 def _exit_lanes(e: Context, lanes: Value) -> None:
@@ -159,10 +159,10 @@ def end_chain(e: Context) -> None:
     e.place("chain.end")
     waiting = able = e.const("i32", 0)
     for index in e.apart.chain:
-        waiting = e.op("or", waiting, e.load("i32", e.apart.pending[index], 4))
+        waiting |= e.load("i32", e.apart.pending[index], 4)
         if e.apart.waits or e.apart.gates:
             free, ready = _find_ready(e, index)
-            able = e.op("or", able, e.select(ready, free, 0))
+            able |= e.select(ready, free, 0)
     some, over, first = e.label("some"), e.label("over"), e.apart.stations[0][3]
     e.branch(e.differs(waiting, 0), some, "leave")
     e.place(some)
@@ -209,8 +209,8 @@ def _exit_waiting(e: Context) -> None:
     for index in e.apart.leaving:
         waiting = e.load("i32", e.apart.pending[index], 4)
         free, _ = _find_ready(e, index)
-        e.store(e.op("xor", waiting, free), e.apart.pending[index], 4)
-        lanes = e.op("or", lanes, free)
+        e.store(waiting ^ free, e.apart.pending[index], 4)
+        lanes |= free
     some, on = e.label("some"), e.label("on")
     e.branch(e.differs(lanes, zero), some, on)
     e.place(some)
@@ -246,7 +246,7 @@ def _fault_if_stuck(e: Context, lanes: Value, line: Value) -> None:
     no_help = e.equals(helped, 0)
     some = e.differs(lanes, 0)
     wrong, on = e.label("wrong"), e.label("on")
-    e.branch(e.op("and", no_help, some), wrong, on, likely=False)
+    e.branch(no_help & some, wrong, on, likely=False)
     e.place(wrong)
     _fault_apart(e, lanes, line)
     e.place(on)
@@ -255,9 +255,9 @@ def _fault_if_stuck(e: Context, lanes: Value, line: Value) -> None:
 def _fault_apart(e: Context, lanes: Value, line: Value) -> None:
     """End the launch with a fault: some lanes of the warp wait at a barrier to which the others do not come."""
     others = e.without(e.load("i32", e.live, 4), lanes)
-    high = e.op("shl", e.cast("zext", others, "i64"), 32)
-    both = e.op("or", e.cast("zext", lanes, "i64"), high)
-    lane = e.op("and", e.find_lowest(lanes), 31)
+    high = e.cast("zext", others, "i64") << 32
+    both = e.cast("zext", lanes, "i64") | high
+    lane = e.find_lowest(lanes) & 31
     access = (both, 0, 0, 0, e.const("i64", 0))
     e.call("tw_fault_at", "void", *e.pointers(), FaultKind.APART, line, lane, *access)
     e.jump("failed")

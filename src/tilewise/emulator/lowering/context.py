@@ -160,12 +160,12 @@ class Context(Emitter):
             lanes = self.load("i32", self.current, 4)
         else:
             lanes = self.const("i32", -1) if self.full else self.load("i32", self.live, 4)
-        return self.op("and", lanes, self.guard) if self.guard else lanes
+        return lanes & self.guard if self.guard else lanes
 
     def first_lane(self, value: Value) -> Value:
         """The value in the first lane that runs the current instruction."""
         lane = self.find_lowest(self.mask())
-        safe = self.op("and", lane, 31)
+        safe = lane & 31
         return self.set(value.scalar, f"extractelement {value}, {safe}")
 
     def shape_of(self, operand: Operand) -> Shape | None:

@@ -62,7 +62,7 @@ def _guarded(e: Context, instruction: Instruction) -> str:
     around, do = e.label("around"), e.label("do")
     condition = read(e, instruction.guard, "pred", False)
     if instruction.negated:
-        condition = e.op("xor", condition, 1)
+        condition ^= 1
     if not condition.is_vector:
         e.branch(condition, do, around)
         e.place(do)
@@ -125,9 +125,9 @@ def _guard_widening(e: Context, instruction: Instruction, sources: list[Value]) 
         base = e.cast("sext" if signed else "zext", value, "i64")
         least = -(2**31) if signed else 0
         most = 2**31 - 1 if signed else 2**32 - 1
-        ok = e.compare("icmp sge", e.op("add", base, low), least)
-        top = e.compare("icmp sle", e.op("add", base, high), most)
-        guard_lanes(e, instruction, e.op("and", ok, top))
+        ok = e.compare("icmp sge", base + low, least)
+        top = e.compare("icmp sle", base + high, most)
+        guard_lanes(e, instruction, ok & top)
 
 
 def _targets(instruction: Instruction) -> tuple[Operand, ...]:

@@ -51,9 +51,9 @@ def yield_soon(e: Context, idle: Value) -> None:
 
 def every_nth(e: Context, counter: str, every: int) -> Value:
     """Count up: whether the count is a multiple of ``every``, a power of two."""
-    count = e.op("add", e.load("i32", counter, 4), 1)
+    count = e.load("i32", counter, 4) + 1
     e.store(count, counter, 4)
-    low = e.op("and", count, every - 1)
+    low = count & (every - 1)
     return e.equals(low, 0)
 
 
@@ -70,7 +70,7 @@ def poll(e: Context, on: str = "") -> None:
 def poll_due(e: Context, target: int) -> Value:
     """Count the instructions of one more turn of a loop: whether it is time to poll the stop flag."""
     length = sum(len(block.instructions) for block in blocks_of_loop(e, target))
-    count = e.op("add", e.load("i32", e.loops.turns, 4), min(length + 8, _POLL))
+    count = e.load("i32", e.loops.turns, 4) + min(length + 8, _POLL)
     e.store(count, e.loops.turns, 4)
     return e.is_at_least(count, _POLL)
 
@@ -114,14 +114,14 @@ def look_before(e: Context, instruction: Instruction) -> Before:
 def count_progress(e: Context, instruction: Instruction, before: Before) -> None:
     """Count an instruction that changed memory or read a clock as progress."""
     if before is not None:
-        changed = e.op("and", e.bits(_changed(e, instruction, before)), e.mask())
+        changed = e.bits(_changed(e, instruction, before)) & e.mask()
         step = e.cast("zext", e.differs(changed, 0), "i64")
     elif operation_of(instruction).changes or _reads_clock(instruction):
         step = e.const("i64", 1)
     else:
         return
     place = e.offset("%block", BLOCK.PROGRESS)
-    e.store(e.op("add", e.load("i64", place, 8), step), place, 8)
+    e.store(e.load("i64", place, 8) + step, place, 8)
 
 
 def _reads_clock(instruction: Instruction) -> bool:
@@ -143,8 +143,8 @@ def _changed(e: Context, instruction: Instruction, before: Before) -> Value:
         case "add" | "xor":
             return e.differs(given, zero)
         case "or":
-            return e.differs(e.op("or", old, given), old)
+            return e.differs(old | given, old)
         case "and":
-            return e.differs(e.op("and", old, given), old)
+            return e.differs(old & given, old)
     sign = "s" if is_signed(type_) else "u"
     return e.compare(f"icmp {sign}{'lt' if operation == 'min' else 'gt'}", given, old)

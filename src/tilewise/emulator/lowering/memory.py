@@ -154,7 +154,7 @@ def take_address(e: Context, operand: Address) -> tuple[Value, tuple[int, ...] |
     low = min(shape.lanes) if shape else 0
     total = operand.offset + low
     if total:
-        value = e.op("add", value, total)
+        value += total
     return value, tuple(lane - low for lane in shape.lanes) if shape else None
 
 
@@ -172,14 +172,14 @@ def take_addresses(e: Context, instruction: Instruction, operand: Operand) -> Va
 
 def _spread(e: Emitter, base: Value, lanes: tuple[int, ...] | None) -> Value:
     wide = e.splat(base)
-    return e.op("add", wide, e.lanes("i64", lanes)) if lanes is not None and any(lanes) else wide
+    return wide + e.lanes("i64", lanes) if lanes is not None and any(lanes) else wide
 
 
 def _wrapped(e: Emitter, address: Value, space: Space) -> Value:
     """Cut addresses to 32 bits, in every space but global memory."""
     if space in (Space.GENERIC, Space.GLOBAL):
         return address
-    return e.op("and", address, 0xFFFF_FFFF)
+    return address & 0xFFFF_FFFF
 
 
 def fast_path(e: Context, access: MemoryAccess, slow: str) -> str | None:
@@ -189,13 +189,13 @@ def fast_path(e: Context, access: MemoryAccess, slow: str) -> str | None:
     if access.lanes is not None and any(lane % access.size for lane in access.lanes):
         return None
     start, limit = _window_of(e, access)
-    away = e.op("sub", access.base, e.splat(start) if access.base.is_vector else start)
+    away = access.base - (e.splat(start) if access.base.is_vector else start)
     bound = e.splat(limit) if away.is_vector else limit
     good = e.is_below(away, bound)
-    odd = e.op("and", access.base, access.size - 1)
-    good = e.op("and", good, e.equals(odd, 0))
+    odd = access.base & (access.size - 1)
+    good &= e.equals(odd, 0)
     if good.is_vector:
-        missing = e.op("and", e.op("xor", e.bits(good), -1), e.mask())
+        missing = (e.bits(good) ^ -1) & e.mask()
         good = e.equals(missing, 0)
     fast = e.label("fast")
     e.branch(good, fast, slow, likely=True)
@@ -212,13 +212,13 @@ def covered(e: Context, instruction: Instruction) -> bool:
     group = e.program.leaders.get(id(instruction))
     if group is not None:
         base = _read_address(e, group.base, False)
-        start = e.op("add", base, group.low)
-        room = e.op("add", Value("i64", "%shared_bytes"), 1)
+        start = base + group.low
+        room = Value("i64", "%shared_bytes", e) + 1
         limit = e.intrinsic("llvm.usub.sat", room, group.high - group.low)
         good = e.is_below(start, limit)
-        place = e.op("add", base, group.anchor)
-        odd = e.op("and", place, group.align - 1)
-        guard_lanes(e, instruction, e.op("and", good, e.equals(odd, 0)))
+        place = base + group.anchor
+        odd = place & (group.align - 1)
+        guard_lanes(e, instruction, good & e.equals(odd, 0))
     return True
 
 
@@ -231,7 +231,7 @@ def _window_of(e: Context, access: MemoryAccess) -> tuple[Value, Value]:
         hint = _hint(e)
         start, room = e.load("i64", hint, 8), e.load("i64", e.offset(hint, 8), 8)
     else:
-        start, room = e.const("i64", 0), e.op("add", Value("i64", _LIMITS[access.space]), 1)
+        start, room = e.const("i64", 0), Value("i64", _LIMITS[access.space], e) + 1
     return start, e.intrinsic("llvm.usub.sat", room, span)
 
 
@@ -251,7 +251,7 @@ def _pointers(e: Context, access: MemoryAccess) -> Value:
     if access.space == Space.LOCAL:  # every thread has a part of its own
         own = e.lanes("i64", [lane * e.program.local_bytes for lane in range(32)])
         mine = e.load("ptr", e.offset("%warp", WARP.LOCAL), 8)
-        return e.set("<32 x ptr>", f"getelementptr i8, {mine}, {e.op('add', every_address(e, access), own)}")
+        return e.set("<32 x ptr>", f"getelementptr i8, {mine}, {every_address(e, access) + own}")
     if access.space in _FLAT:
         return e.set("<32 x ptr>", f"inttoptr {access.base} to <32 x ptr>")
     return e.set("<32 x ptr>", f"getelementptr i8, ptr {_BASES[access.space]}, {access.base}")
@@ -319,7 +319,7 @@ def _define_access_by_lane(e: Context, access: MemoryAccess, function: str) -> s
     if e.has_function(name):
         return name
     body, mask = Emitter(), Value("i32", "%mask")
-    listed = every_address(body, access._replace(base=Value(access.base.type, "%base")))
+    listed = every_address(body, access._replace(base=Value(access.base.type, "%base", body)))
     body.store(listed, "%addresses", 64)
     size, reach = body.const("i32", access.size), body.const("i32", access.reach)
     places = (Value("ptr", "%addresses"), mask, size, reach, Value("i32", "%line"), Value("ptr", "%buffer"))
@@ -331,7 +331,7 @@ def _define_access_by_lane(e: Context, access: MemoryAccess, function: str) -> s
         body.line(f"ret {answer}")
         body.place(good)
         lane = body.find_lowest(mask)
-        lane = body.op("and", lane, 31)
+        lane &= 31
         first = body.set("i64", f"extractelement {listed}, {lane}")
         _remember_array(body, access, first, "%hint")
     body.line(f"ret {answer}")

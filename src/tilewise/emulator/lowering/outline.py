@@ -74,7 +74,7 @@ class Outline:
         if not isinstance(result, Value) or len(body.lines) - start < _LONG or branches:
             return ""
         body.store(body.cast("bitcast", result, f"i{bits_of(form.results[0])}"), places[0], 64)
-        on = body.op("add", Value("i64", "%at"), len(places))
+        on = Value("i64", "%at", body) + len(places)
         ends = body.is_at_least(on, Value("i64", "%count"))
         body.branch(ends, "end", "next")
         body.place("end")
@@ -96,9 +96,10 @@ class Outline:
         taken, inner = [], []
         for i, value in enumerate(sources):
             if _is_computed(value):
-                taken.append(Value(_integer(value.type), f"%a{i}"))
-                value = body.cast("bitcast", taken[-1], value.scalar)
-            inner.append(value)
+                taken.append(Value(_integer(value.type), f"%a{i}", body))
+                inner.append(body.cast("bitcast", taken[-1], value.scalar))
+            else:
+                inner.append(Value(value.type, value.ref, body))
         result = _compute(body, instruction, *inner)
         length = len(body.lines)
         if not isinstance(result, Value) or length < _LONG or length * uses < _MANY:

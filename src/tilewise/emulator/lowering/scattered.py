@@ -47,7 +47,7 @@ def _load_neighbours(body: Emitter, element: str, count: int, width: int, result
     first, size = body.set("ptr", f"extractelement {_ROWS}, i64 0"), count * width
     steps = body.lanes("i64", [lane * size for lane in range(32)])
     wanted = body.set("<32 x ptr>", f"getelementptr i8, {first}, {steps}")
-    near = body.op("and", body.bits(body.equals(_ROWS, wanted)), _MASK)
+    near = body.bits(body.equals(_ROWS, wanted)) & _MASK
     body.branch(body.equals(near, -1), "neighbours", "apart")
     body.place("neighbours")
     if is_transposed(element, count):

@@ -74,7 +74,7 @@ def special(e: Context, name: str) -> tuple[Value, str]:
     if name in _LAUNCH:
         found = e.cast("trunc", e.load("i64", e.offset("%ctx", _LAUNCH[name]), 8), "i32")
         if name == "%total_smem_size" and RESERVED in e.program.places:  # the system's own does not count
-            found = e.op("sub", found, e.program.places[RESERVED].size)
+            found -= e.program.places[RESERVED].size
         return found, "u32"
     if name == "%is_explicit_cluster":
         return e.cast("trunc", e.load("i64", e.offset("%ctx", LAUNCH.EXPLICIT), 8), "i1"), "pred"
@@ -85,17 +85,17 @@ def special(e: Context, name: str) -> tuple[Value, str]:
         return e.const(llvm_scalar(type_), value), type_
     if name in WORKSPACE_HALVES:
         address = e.load("i64", e.offset("%ctx", LAUNCH.WORKSPACE), 8)
-        return e.cast("trunc", e.op("lshr", address, WORKSPACE_HALVES[name]), "i32"), "u32"
+        return e.cast("trunc", address >> WORKSPACE_HALVES[name], "i32"), "u32"
     if name in _LANE_MASKS:
         return e.lanes("i32", [_LANE_MASKS[name](lane) for lane in range(32)]), "u32"
     if name == "%warpid":
-        return Value("i32", "%index"), "u32"
+        return Value("i32", "%index", e), "u32"
     if name == "%nwarpid":
         return e.const("i32", e.program.warps), "u32"
     if name == "%smid":
         number = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8)
         count = e.load("i64", e.offset("%ctx", LAUNCH.MULTIPROCESSORS), 8)
-        return e.cast("trunc", e.op("urem", number, count), "i32"), "u32"
+        return e.cast("trunc", number % count, "i32"), "u32"
     if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"):
         return _time(e, name)
     raise unsupported(e.now, f"the special register {name} is not supported")
@@ -107,7 +107,7 @@ def _thread(e: Context, name: str) -> Value:
     if shape is not None and shape.value is not None:
         return e.const("i32", shape.value)
     table = f"{e.name}.{name[1:]}"
-    index = e.cast("zext", Value("i32", "%index"), "i64")
+    index = e.cast("zext", Value("i32", "%index", e), "i64")
     values = [e.lanes("i32", row) if shape is None else e.const("i32", row[0]) for row in rows]
     type_, listed = values[0].type, ", ".join(map(str, values))
     line = f"@{table} = private unnamed_addr constant [{len(rows)} x {type_}] [{listed}], align 128"
@@ -128,5 +128,5 @@ def _time(e: Context, name: str) -> tuple[Value, str]:
     if name in ("%clock64", "%globaltimer"):
         return now, "u64"
     if name in ("%clock_hi", "%globaltimer_hi"):
-        now = e.op("lshr", now, 32)
+        now >>= 32
     return e.cast("trunc", now, "i32"), "u32"

@@ -48,7 +48,7 @@ def read(e: Context, operand: Operand, type_: str, as_vector: bool) -> Value:
             if type_ != "pred":
                 raise unsupported(e.now, "only a predicate may be negated by !")
             value_ = read(e, item, "pred", as_vector)
-            return e.op("xor", value_, 1)
+            return value_ ^ 1
         case Register(name=name):
             if name in e.types:
                 value_, own = e.load(e.stored_type(name), e.registers[name], 4), e.types[name]
@@ -94,7 +94,7 @@ def expand(e: Context, value: Value, shape: Shape | None) -> Value:
     # A register of a floating-point type may hold an integer's bits.
     whole = f"i{_width_of(value.type)}"
     bits = e.cast("bitcast", wide, whole)
-    return e.cast("bitcast", e.op("add", bits, e.lanes(whole, shape.lanes)), value.type)
+    return e.cast("bitcast", bits + e.lanes(whole, shape.lanes), value.type)
 
 
 def _width_of(scalar: str) -> int:
@@ -131,4 +131,4 @@ def address_of(e: Context, symbol: Symbol) -> Value:
         return e.const("i64", place.offset + symbol.offset)
     table = e.load("ptr", e.offset("%ctx", LAUNCH.GLOBALS), 8)
     address = e.load("i64", e.offset(table.ref, 8 * place.offset), 8)
-    return e.op("add", address, symbol.offset) if symbol.offset else address
+    return address + symbol.offset if symbol.offset else address

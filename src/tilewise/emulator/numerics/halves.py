@@ -24,7 +24,7 @@ def split(e: Emitter, type_: str, value: Value) -> tuple[Value, Value]:
     """Low and high part, as numbers."""
     size = int(value.scalar[1:]) // 2
     low = e.resize(value, f"i{size}", False)
-    high = e.resize(e.op("lshr", value, size), f"i{size}", False)
+    high = e.resize(value >> size, f"i{size}", False)
     scalar = _LLVM[PARTS[type_]]
     return e.cast("bitcast", low, scalar), e.cast("bitcast", high, scalar)
 
@@ -34,7 +34,7 @@ def join(e: Emitter, low: Value, high: Value) -> Value:
     size = {"half": 16, "bfloat": 16, "float": 32}.get(low.scalar) or int(low.scalar[1:])
     whole = f"i{size * 2}"
     bottom, top = (e.resize(e.cast("bitcast", part, f"i{size}"), whole, False) for part in (low, high))
-    return e.op("or", bottom, e.op("shl", top, size))
+    return bottom | (top << size)
 
 
 def each(e: Emitter, type_: str, function: Callable[..., Value], *values: Value) -> Value:
@@ -51,7 +51,7 @@ def up(e: Emitter, value: Value) -> Value:
     """A float of the same value."""
     if value.scalar == "bfloat":
         bits = e.resize(e.cast("bitcast", value, "i16"), "i32", False)
-        return e.cast("bitcast", e.op("shl", bits, 16), "float")
+        return e.cast("bitcast", bits << 16, "float")
     if value.scalar == "half":
         _fallback(e)
         return e.cast("fpext", value, "float")
@@ -69,17 +69,17 @@ def down(e: Emitter, value: Value, type_: str, mode: str = "rn", finite: bool = 
         bits = e.cast("bitcast", e.cast("fptrunc", value, "half"), "i16")
         return e.cast("bitcast", e.select(nan, _NAN, bits), "half")
     bits = e.cast("bitcast", value, "i32")
-    last = e.op("and", e.op("lshr", bits, 16), 1)
-    bits = e.op("add", bits, e.op("add", last, 0x7FFF))
-    top = e.resize(e.op("lshr", bits, 16), "i16", False)
+    last = (bits >> 16) & 1
+    bits += last + 0x7FFF
+    top = e.resize(bits >> 16, "i16", False)
     return e.cast("bitcast", e.select(nan, _NAN, top), "bfloat")
 
 
 def flush(e: Emitter, value: Value) -> Value:
     """Subnormal f16 numbers as zeros of their sign."""
     bits = e.cast("bitcast", value, "i16")
-    tiny = e.equals(e.op("and", bits, 0x7C00), 0)
-    flushed = e.select(tiny, e.op("and", bits, 0x8000), bits)
+    tiny = e.equals(bits & 0x7C00, 0)
+    flushed = e.select(tiny, bits & 0x8000, bits)
     return e.cast("bitcast", flushed, value.scalar)
 
 
@@ -99,12 +99,12 @@ def fma(e: Emitter, type_: str, a: Value, b: Value, c: Value) -> Value:
     error = e.op("fadd", e.op("fsub", product, e.op("fsub", total, back)), e.op("fsub", c, back))
     inexact = e.compare("fcmp one", error, e.real(error, 0.0))
     bits = e.cast("bitcast", total, "i64")
-    even = e.equals(e.op("and", bits, 1), 0)
+    even = e.equals(bits & 1, 0)
     # The neighbour on the error's side: one up in magnitude if error and total have one sign.
-    alike = e.op("xor", bits, e.cast("bitcast", error, "i64"))
+    alike = bits ^ e.cast("bitcast", error, "i64")
     outward = e.compare("icmp sge", alike, 0)
     step = e.select(outward, e.const(bits, 1), -1)
-    odd = e.select(e.op("and", inexact, even), e.op("add", bits, step), bits)
+    odd = e.select(inexact & even, bits + step, bits)
     return e.cast("bitcast", odd, "double")
 
 
@@ -112,9 +112,9 @@ def _odd_float(e: Emitter, value: Value) -> Value:
     """A double that is no subnormal float, as a float whose last digit is odd if any were lost."""
     bits = e.cast("bitcast", value, "i64")
     below = (1 << 29) - 1
-    lost = e.differs(e.op("and", bits, below), 0)
-    kept = e.op("and", bits, ~below)
-    odd = e.op("or", kept, 1 << 29)
+    lost = e.differs(bits & below, 0)
+    kept = bits & ~below
+    odd = kept | (1 << 29)
     nan = e.compare("fcmp uno", value, value)
     exact = e.cast("bitcast", e.select(lost, odd, kept), "double")
     return e.cast("fptrunc", e.select(nan, value, exact), "float")
@@ -125,12 +125,12 @@ def _fallback(e: Emitter) -> None:
     if "__truncsfhf2" in e.declared:
         return
     inner = Emitter()
-    result = narrow(inner, Value("float", "%x"), FORMATS["f16"], "rn")
+    result = narrow(inner, Value("float", "%x", inner), FORMATS["f16"], "rn")
     result = inner.cast("bitcast", result, "half")
     e.declared["__truncsfhf2"] = _definition(inner, "half @__truncsfhf2(float %x)", result)
     e.declared.update({name: text for name, text in inner.declared.items() if name not in e.declared})
     inner = Emitter()
-    bits = inner.cast("bitcast", Value("half", "%x"), "i16")
+    bits = inner.cast("bitcast", Value("half", "%x", inner), "i16")
     result = widen(inner, bits, FORMATS["f16"])
     e.declared["__extendhfsf2"] = _definition(inner, "float @__extendhfsf2(half %x)", result)
 

@@ -71,9 +71,9 @@ def rule_of(a_type: str, b_type: str, c_type: str, d_type: str, asynchronous: bo
 def exponents(e: Emitter, numbers: Value, type_: str) -> Value:
     """Return the exponents of 32 floats that hold values of a type, as 16-bit integers."""
     bits = e.cast("bitcast", numbers, "i32")
-    size = e.op("and", bits, 0x7FFF_FFFF)
-    field = e.op("lshr", size, 23)
-    found = e.intrinsic("llvm.smax", e.op("sub", field, 127), _LEAST[type_])
+    size = bits & 0x7FFF_FFFF
+    field = size >> 23
+    found = e.intrinsic("llvm.smax", field - 127, _LEAST[type_])
     found = e.select(e.equals(size, 0), _NONE, found)
     return e.resize(e.select(e.equals(field, 255), _SPECIAL, found), "i16", False)
 
@@ -93,18 +93,18 @@ class Sums:
     def unfit(self, products: Value, start: Value) -> Value:
         """Return, as 32 bits, the lanes whose exponents are too large or small for the fast path."""
         e = self.e
-        good = e.is_at_most(e.op("add", products, _REACH), 2 * _REACH)
-        good = e.op("or", good, e.compare("icmp slt", products, _NONE // 2))
-        good = e.op("and", good, e.compare("icmp slt", start, _SPECIAL))
-        return e.op("xor", e.bits(good), -1)
+        good = e.is_at_most(products + _REACH, 2 * _REACH)
+        good |= e.compare("icmp slt", products, _NONE // 2)
+        good &= e.compare("icmp slt", start, _SPECIAL)
+        return e.bits(good) ^ -1
 
     def scales(self, products: Value, start: Value) -> tuple[Value, Value]:
         """Return the factor that makes terms whole numbers, and the value of 1 in that unit."""
         e = self.e
         top = e.intrinsic("llvm.smax", products, start)
         top = e.resize(e.intrinsic("llvm.smax", top, -_REACH), "i32", True)
-        parts = (e.op("sub", 127 + self.rule.kept, top), e.op("add", top, 127 - self.rule.kept))
-        scale, unit = (e.cast("bitcast", e.op("shl", part, 23), "float") for part in parts)
+        parts = ((127 + self.rule.kept) - top, top + (127 - self.rule.kept))
+        scale, unit = (e.cast("bitcast", part << 23, "float") for part in parts)
         return scale, unit
 
     def term(self, number: Value, scale: Value) -> Value:
@@ -117,7 +117,7 @@ class Sums:
         # A sum of 16 products may fill 32 bits.
         wide = [e.cast("sitofp", part, "double") for part in (total, self.term(start, scale))]
         bits = e.cast("bitcast", e.op("fadd", *wide), "i64")
-        cut = e.op("and", bits, -1 << 29)
+        cut = bits & (-1 << 29)
         cut = _odd(e, bits, cut) if out == "f16" else cut
         found = e.cast("fptrunc", e.cast("bitcast", cut, "double"), "float")
         found = _shortened(e, found) if out == "short" else found
@@ -156,7 +156,7 @@ class Sums:
             tops.append(sums[0])
         unfit = e.const("i32", 0)
         for top, low in zip(tops, lows, strict=True):
-            unfit = e.op("or", unfit, self.unfit(top, low))
+            unfit |= self.unfit(top, low)
         quick, sure, done = e.label("quick"), e.label("sure"), e.label("done")
         e.branch(e.equals(unfit, 0), quick, sure, likely=True)
         e.place(quick)
@@ -223,7 +223,7 @@ def _one_nan(e: Emitter, value: Value) -> Value:
 def _odd(e: Emitter, bits: Value, cut: Value) -> Value:
     """Return ``cut``, its last bit set if truncating ``bits`` lost any: then f16 rounds it as the double."""
     lost = e.differs(bits, cut)
-    return e.select(lost, e.op("or", cut, 1 << 29), cut)
+    return e.select(lost, cut | (1 << 29), cut)
 
 
 def _without_sign_of_zero(e: Emitter, value: Value) -> Value:
@@ -234,7 +234,7 @@ def _without_sign_of_zero(e: Emitter, value: Value) -> Value:
 
 def _shortened(e: Emitter, value: Value) -> Value:
     bits = e.cast("bitcast", value, "i32")
-    return e.cast("bitcast", e.op("and", bits, _SHORT), "float")
+    return e.cast("bitcast", bits & _SHORT, "float")
 
 
 # -- the sure way -----------------------------------------------------------------------------------
@@ -258,8 +258,8 @@ def _sure(rule: Rule) -> Routine:
     bottom = r.real(doubles, _BOTTOM)
     most = top.get()
     bits = r.cast("bitcast", r.select(r.compare("fcmp ogt", most, bottom), most, bottom), "i64")
-    scale = r.cast("bitcast", r.op("sub", (2046 + rule.kept) << 52, bits), "double")
-    unit = r.cast("bitcast", r.op("sub", bits, rule.kept << 52), "double")
+    scale = r.cast("bitcast", ((2046 + rule.kept) << 52) - bits, "double")
+    unit = r.cast("bitcast", bits - (rule.kept << 52), "double")
     # From zero, so that a sum of zeros is +0.
     total = r.variable(doubles, r.real(doubles, 0.0))
 
@@ -284,7 +284,7 @@ def _sure(rule: Rule) -> Routine:
 
 def _wide(e: Emitter, x: Value, type_: str) -> tuple[Value, Value]:
     """Return a float as a double, and 2 to the power of its exponent; 0 for zero."""
-    bits = e.op("and", e.cast("bitcast", x, "i32"), 0x7F80_0000)
+    bits = e.cast("bitcast", x, "i32") & 0x7F80_0000
     power = e.intrinsic("llvm.umax", bits, (_LEAST[type_] + 127) << 23)
     nothing = e.compare("fcmp oeq", x, e.real(x, 0.0))
     power = e.cast("bitcast", e.select(nothing, 0, power), "float")
@@ -293,7 +293,7 @@ def _wide(e: Emitter, x: Value, type_: str) -> tuple[Value, Value]:
 
 def _cut(e: Emitter, x: Value) -> Value:
     """Truncate a double to a float."""
-    bits = e.op("and", e.cast("bitcast", x, "i64"), -1 << 29)
+    bits = e.cast("bitcast", x, "i64") & (-1 << 29)
     normal = e.cast("bitcast", bits, "double")
     small = e.intrinsic("llvm.trunc", e.op("fmul", x, e.real(x, 2.0**149)))
     small = e.op("fmul", small, e.real(x, 2.0**-149))
@@ -304,6 +304,6 @@ def _cut(e: Emitter, x: Value) -> Value:
 def _rounded(e: Emitter, x: Value) -> Value:
     """Return a double as a float that f16 rounds as it would the double."""
     bits = e.cast("bitcast", x, "i64")
-    cut = e.op("and", bits, -1 << 29)
+    cut = bits & (-1 << 29)
     value = e.cast("bitcast", _odd(e, bits, cut), "double")
     return _without_sign_of_zero(e, e.cast("fptrunc", value, "float"))

@@ -104,26 +104,26 @@ def narrow(e: Emitter, value: Value, to: Format, mode: str, finite: bool = False
     of = _SOURCES[value.scalar]
     whole = e.cast("bitcast", value, of.storage)
     negative = e.compare("icmp slt", whole, 0)
-    magnitude = e.op("and", whole, (1 << (of.bits - 1)) - 1)
-    exponent = e.op("lshr", magnitude, of.fraction)
-    digits = e.op("and", magnitude, (1 << of.fraction) - 1)
+    magnitude = whole & ((1 << (of.bits - 1)) - 1)
+    exponent = magnitude >> of.fraction
+    digits = magnitude & ((1 << of.fraction) - 1)
     normal = e.differs(exponent, 0)
-    digits = e.select(normal, e.op("or", digits, 1 << of.fraction), digits)
-    exponent = e.op("sub", e.intrinsic("llvm.umax", exponent, 1), of.bias - to.bias)
+    digits = e.select(normal, digits | (1 << of.fraction), digits)
+    exponent = e.intrinsic("llvm.umax", exponent, 1) - (of.bias - to.bias)
 
     # Below the smallest normal number the exponent stays and digits go instead.
     positive = e.intrinsic("llvm.smax", exponent, 1)
-    lost = e.op("add", e.op("sub", positive, exponent), of.fraction - to.fraction)
+    lost = positive - exponent + (of.fraction - to.fraction)
     lost = e.intrinsic("llvm.smin", lost, of.bits - 2)
-    rounded = e.op("lshr", e.op("add", digits, _carry(e, digits, lost, mode, negative)), lost)
-    steps = e.op("shl", e.op("sub", positive, 1), to.fraction)
-    result = e.op("add", rounded, steps)
+    rounded = (digits + _carry(e, digits, lost, mode, negative)) >> lost
+    steps = (positive - 1) << to.fraction
+    result = rounded + steps
 
     over = e.is_above(result, to.largest)
     result = e.select(over, _overflow(e, whole, to, mode, negative, finite), result)
     if not finite:
         result = e.select(e.equals(magnitude, of.infinity), to.infinity, result)
-    signed = e.op("or", result, 1 << (to.bits - 1))
+    signed = result | (1 << (to.bits - 1))
     result = e.select(negative, signed, result)
     result = e.select(e.is_above(magnitude, of.infinity), to.nan, result)
     return e.resize(result, to.storage, False)
@@ -135,13 +135,13 @@ def narrow_by_chance(e: Emitter, value: Value, chance: Value, finite: bool) -> V
     Both formats have the same exponents, so that the same 16 digits go of normal and of subnormal numbers.
     """
     whole, to = e.cast("bitcast", value, "i32"), FORMATS["bf16"]
-    magnitude = e.op("and", whole, 0x7FFF_FFFF)
-    result = e.op("lshr", e.op("add", magnitude, chance), 16)
+    magnitude = whole & 0x7FFF_FFFF
+    result = (magnitude + chance) >> 16
     if finite:
         result = e.intrinsic("llvm.umin", result, to.largest)
-    sign = e.op("and", e.op("lshr", whole, 16), 0x8000)
+    sign = (whole >> 16) & 0x8000
     nan = e.is_above(magnitude, FORMATS["f32"].infinity)
-    return e.resize(e.select(nan, to.nan, e.op("or", result, sign)), "i16", False)
+    return e.resize(e.select(nan, to.nan, result | sign), "i16", False)
 
 
 def _carry(e: Emitter, digits: Value, lost: Value, mode: str, negative: Value) -> Value:
@@ -149,15 +149,15 @@ def _carry(e: Emitter, digits: Value, lost: Value, mode: str, negative: Value) -
     zero, one = e.const(digits, 0), e.const(digits, 1)
     if mode == "rz":
         return zero
-    step = e.op("shl", one, lost)
+    step = one << lost
     if mode in ("rm", "rp"):
-        away = e.op("sub", step, one)
+        away = step - one
         return e.select(negative, away, zero) if mode == "rm" else e.select(negative, zero, away)
-    half = e.op("lshr", step, one)
+    half = step >> one
     if mode == "rna":
         return half
-    odd = e.op("and", e.op("lshr", digits, lost), one)
-    return e.op("add", e.op("sub", half, one), odd)
+    odd = (digits >> lost) & one
+    return half - one + odd
 
 
 def _overflow(e: Emitter, whole: Value, to: Format, mode: str, negative: Value, finite: bool) -> Value:
@@ -174,21 +174,21 @@ def widen(e: Emitter, encoded: Value, of: Format) -> Value:
     """A number of a small format, given as an integer, as a float; every one of them is exact."""
     single = FORMATS["f32"]
     whole = e.resize(encoded, "i32", False)
-    magnitude = e.op("and", whole, (1 << (of.bits - 1)) - 1)
-    sign = e.op("shl", e.op("and", whole, 1 << (of.bits - 1)), 32 - of.bits)
+    magnitude = whole & ((1 << (of.bits - 1)) - 1)
+    sign = (whole & (1 << (of.bits - 1))) << (32 - of.bits)
     # With the bits where a float has them only the bias is wrong, and a product puts it right, also for
     # subnormal numbers.
-    moved = e.op("shl", magnitude, single.fraction - of.fraction)
+    moved = magnitude << (single.fraction - of.fraction)
     scale = float(2.0 ** (single.bias - of.bias))
     scaled = e.op("fmul", e.cast("bitcast", moved, "float"), e.real(shaped(whole, "float"), scale))
     result = e.cast("bitcast", scaled, "i32")
     if of.infinity > of.largest:
         above = e.is_above(magnitude, of.largest)
-        special = e.op("or", moved, single.infinity)
+        special = moved | single.infinity
         if of.infinity == of.nan:
             special = e.const(whole, single.nan)
         result = e.select(above, special, result)
-    return e.cast("bitcast", e.op("or", result, sign), "float")
+    return e.cast("bitcast", result | sign, "float")
 
 
 # -- integers -------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def _magnitude(e: Emitter, a: Value, signed: bool) -> tuple[Value, Value | None]
 def _long_to_double(e: Emitter, a: Value, signed: bool, mode: str) -> Value:
     """Both halves of a 64-bit integer are exact as doubles; their sum is rounded once."""
     magnitude, negative = _magnitude(e, a, signed)
-    parts = [e.op("and", magnitude, mask) for mask in (~0x7FF, 0x7FF)]
+    parts = [magnitude & mask for mask in (~0x7FF, 0x7FF)]
     high, low = (e.cast("uitofp", part, "double") for part in parts)
     if negative is not None:
         high, low = (e.select(negative, e.negate(part), part) for part in (high, low))
@@ -231,8 +231,8 @@ def _long_to_double(e: Emitter, a: Value, signed: bool, mode: str) -> Value:
 def _long_to_odd(e: Emitter, a: Value, signed: bool) -> Value:
     """A double that rounds to any shorter format as the 64-bit integer does: a digit that says "and more"."""
     magnitude, negative = _magnitude(e, a, signed)
-    more = e.differs(e.op("and", magnitude, 0x7FF), 0)
-    kept = e.op("or", e.op("lshr", magnitude, 11), e.cast("zext", more, "i64"))
+    more = e.differs(magnitude & 0x7FF, 0)
+    kept = (magnitude >> 11) | e.cast("zext", more, "i64")
     large = e.is_above(magnitude, (1 << 53) - 1)
     number = e.cast("sitofp", e.select(large, kept, magnitude), "double")
     number = e.op("fmul", number, e.select(large, e.real(number, 2048.0), e.real(number, 1.0)))
@@ -242,9 +242,9 @@ def _long_to_odd(e: Emitter, a: Value, signed: bool) -> Value:
 def flush(e: Emitter, value: Value) -> Value:
     """Subnormal numbers as zeros of their sign (``.ftz``)."""
     bits = e.cast("bitcast", value, "i32")
-    exponent = e.op("and", bits, 0x7F80_0000)
+    exponent = bits & 0x7F80_0000
     tiny = e.equals(exponent, 0)
-    zero = e.op("and", bits, 0x8000_0000)
+    zero = bits & 0x8000_0000
     return e.cast("bitcast", e.select(tiny, zero, bits), "float")
 
 

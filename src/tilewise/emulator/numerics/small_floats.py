@@ -19,7 +19,7 @@ def pack(e: Emitter, to: str, low: Value, high: Value, relu: bool) -> Value:
     bottom, top = (narrow(e, value, of, "rn", finite=True) for value in values)
     if of.bits > 4:
         return halves.join(e, bottom, top)
-    return e.op("or", bottom, e.op("shl", top, of.bits))
+    return bottom | (top << of.bits)
 
 
 def _widen_both(e: Emitter, of: str, packed: Value) -> list[Value]:
@@ -27,8 +27,8 @@ def _widen_both(e: Emitter, of: str, packed: Value) -> list[Value]:
     format_ = FORMATS[SMALL[of]]
     shift = 4 if format_.bits == 4 else 8
     mask = (1 << format_.bits) - 1
-    parts = (packed, e.op("lshr", packed, shift))
-    return [widen(e, e.op("and", part, mask), format_) for part in parts]
+    parts = (packed, packed >> shift)
+    return [widen(e, part & mask, format_) for part in parts]
 
 
 def unpack(e: Emitter, of: str, packed: Value, relu: bool) -> Value:
@@ -66,16 +66,16 @@ def pack_exponents(e: Emitter, low: Value, high: Value, mode: str, finite: bool)
 
 def _exponent(e: Emitter, value: Value, mode: str, finite: bool) -> Value:
     bits = e.cast("bitcast", value, "i32")
-    size = e.op("and", bits, 0x7FFF_FFFF)
+    size = bits & 0x7FFF_FFFF
     if mode == "rp":
         # Up to the next power of two; the smallest stands for all that is no larger, zero too.
-        up = e.op("add", size, 0x7F_FFFF)
+        up = size + 0x7F_FFFF
         least = e.is_at_most(size, 1 << 22)
         endless = e.is_at_least(size, _SINGLE.infinity)
         raised = e.select(least, 0, e.select(endless, size, up))
     else:
         raised = size
-    result = e.op("lshr", raised, 23)
+    result = raised >> 23
     if finite:
         result = e.intrinsic("llvm.umin", result, 254)
     nan = e.is_above(size, _SINGLE.infinity)
@@ -84,12 +84,12 @@ def _exponent(e: Emitter, value: Value, mode: str, finite: bool) -> Value:
 
 def unpack_exponents(e: Emitter, packed: Value) -> Value:
     """As bf16x2."""
-    parts = (packed, e.op("lshr", packed, 8))
-    return halves.join(e, *(_power(e, e.op("and", part, 0xFF)) for part in parts))
+    parts = (packed, packed >> 8)
+    return halves.join(e, *(_power(e, part & 0xFF) for part in parts))
 
 
 def _power(e: Emitter, exponent: Value) -> Value:
-    bits = e.op("shl", exponent, 7)
+    bits = exponent << 7
     smallest = e.equals(exponent, 0)
     bits = e.select(smallest, 0x40, bits)
     nan = e.equals(exponent, 255)

@@ -62,31 +62,31 @@ class ElementType:
 
 # -- elements of A and B as floats ------------------------------------------------------------------
 def _f16(e: Emitter, register: Value, part: int) -> Value:
-    bits = e.op("lshr", register, 16) if part else register
+    bits = register >> 16 if part else register
     return halves.up(e, e.cast("bitcast", e.resize(bits, "i16", False), "half"))
 
 
 def _bf16(e: Emitter, register: Value, part: int) -> Value:
-    bits = e.op("and", register, 0xFFFF_0000) if part else e.op("shl", register, 16)
+    bits = register & 0xFFFF_0000 if part else register << 16
     return e.cast("bitcast", bits, "float")
 
 
 def _tf32(e: Emitter, register: Value, part: int) -> Value:
-    return e.cast("bitcast", e.op("and", register, 0xFFFF_E000), "float")
+    return e.cast("bitcast", register & 0xFFFF_E000, "float")
 
 
 def _e5m2(e: Emitter, register: Value, part: int) -> Value:
     """The upper byte of an f16 number."""
-    bits = e.op("shl", _field(e, register, 8 * part, 8, False), 8)
+    bits = _field(e, register, 8 * part, 8, False) << 8
     return halves.up(e, e.cast("bitcast", e.resize(bits, "i16", False), "half"))
 
 
 def _e4m3(e: Emitter, register: Value, part: int) -> Value:
     """One bit less of exponent than f16 and a bias that is less by 8; all ones is the only NaN."""
     bits = _field(e, register, 8 * part, 8, False)
-    size = e.op("and", bits, 0x7F)
-    sign = e.op("shl", e.op("and", bits, 0x80), 8)
-    half = e.op("or", sign, e.op("shl", size, 7))
+    size = bits & 0x7F
+    sign = (bits & 0x80) << 8
+    half = sign | (size << 7)
     small = halves.up(e, e.cast("bitcast", e.resize(half, "i16", False), "half"))
     number = e.op("fmul", small, e.real(small, 256.0))
     nan = e.equals(size, 0x7F)
@@ -110,9 +110,9 @@ def _field(e: Emitter, register: Value, first: int, count: int, signed: bool) ->
     """Some bits of a 32-bit register as an integer."""
     top = 32 - first - count
     if not signed:
-        value = e.op("lshr", register, first) if first else register
-        return e.op("and", value, (1 << count) - 1) if top else value
-    value = e.op("shl", register, top) if top else register
+        value = register >> first if first else register
+        return value & ((1 << count) - 1) if top else value
+    value = register << top if top else register
     return e.op("ashr", value, 32 - count)
 
 
@@ -158,7 +158,7 @@ def integer_sums(
 def add_whole(e: Emitter, start: Value, total: Value, saturate: bool) -> Value:
     """An s32 element of C and a sum of whole numbers that a float holds."""
     whole = e.cast("fptosi", total, "i32")
-    return e.intrinsic("llvm.sadd.sat", start, whole) if saturate else e.op("add", start, whole)
+    return e.intrinsic("llvm.sadd.sat", start, whole) if saturate else start + whole
 
 
 def bit_counts(e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]], op: str) -> list[Value]:
@@ -166,7 +166,7 @@ def bit_counts(e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]
     totals = list(sums)
     for pairs in steps:
         counts = [e.count_bits(e.op(op, a, b)) for a, b in pairs]
-        totals = [e.op("add", total, count) for total, count in zip(totals, counts, strict=True)]
+        totals = [total + count for total, count in zip(totals, counts, strict=True)]
     return totals
 
 
@@ -199,7 +199,7 @@ class Sparsity:
         """Which of its options ``stored`` stands for, as a number."""
         word, bit = self._metadata_bits(e, metadata, stored, lower)
         bit, mask = (bit + 1, 1) if self.chunk == 2 else (bit, 3)
-        return e.op("and", e.op("lshr", word, bit), mask)
+        return (word >> bit) & mask
 
     def _metadata_bits(self, e: Emitter, metadata: Value, stored: int, lower: bool) -> tuple[Value, int]:
         """The word of metadata for ``stored``, in every lane that of its row, and the first of two bits in it."""
@@ -213,4 +213,4 @@ class Sparsity:
 
 
 def _bit(e: Emitter, word: Value, number: int) -> Value:
-    return e.differs(e.op("and", word, 1 << number), 0)
+    return e.differs(word & (1 << number), 0)

@@ -140,13 +140,13 @@ def _set_receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
     one = r.const("i64", 1)
     listed = r.select(lists, r.field(data, REQUEST.BLOCKS, "i64"), NONE)
     several = r.differs(listed, NONE)
-    blocks = r.count_bits(r.op("and", listed, 0xFFFF))
+    blocks = r.count_bits(listed & 0xFFFF)
     r.put(sink, _SINK.RECEIVERS, r.select(several, blocks, one))
     r.put(sink, _SINK.LEAST, r.select(several, _PAIR, one))
 
 
 def _note_for_receivers(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
-    _note(r, sink, figure, r.op("mul", amount, r.field(sink, _SINK.RECEIVERS, "i64")))
+    _note(r, sink, figure, amount * r.field(sink, _SINK.RECEIVERS, "i64"))
 
 
 def _note_bytes(r: Routine, sink: Value, count: Value) -> None:
@@ -156,7 +156,7 @@ def _note_bytes(r: Routine, sink: Value, count: Value) -> None:
 
 def _count_flat(r: Routine, sink: Value, data: Value) -> None:
     """Count a copy of adjacent bytes."""
-    count = r.op("and", r.field(data, REQUEST.SIZE, "i64"), 0xFFFF_FFFF)
+    count = r.field(data, REQUEST.SIZE, "i64") & 0xFFFF_FFFF
     _note_bytes(r, sink, count)
     with r.when(r.is_below(r["verb"], Verb.WRITE)):
         offset, place = (r.field(data, at, "i64") for at in (REQUEST.SHARED, REQUEST.GLOBAL))
@@ -168,7 +168,7 @@ def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     take_map(r, data, lane)
     plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
     r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), data, plan, lane, r["line"]))
-    r.put(plan, PLAN.AT, r.op("and", r.field(data, REQUEST.SHARED, "i64"), _OFFSETS))
+    r.put(plan, PLAN.AT, r.field(data, REQUEST.SHARED, "i64") & _OFFSETS)
     r.put(plan, PLAN.WATCH, sink)
     with r.when(r.differs(r["verb"], Verb.LOAD)):
         # What lies outside is not written: the bytes of a store are counted row by row.
@@ -190,10 +190,10 @@ def _row() -> Routine:
 
     def part(first: Value, end: Value, figure: CopyFigure) -> None:
         with r.when(r.is_below(first, end)):
-            skip, count = r.op("mul", first, unit), r.op("mul", r.op("sub", end, first), unit)
-            offset = r.op("add", r["offset"], skip)
+            skip, count = first * unit, (end - first) * unit
+            offset = r["offset"] + skip
             # What lies outside has no address: it is counted as it lies in shared memory.
-            place = offset if figure is CopyFigure.OUTSIDE else r.op("add", r["place"], skip)
+            place = offset if figure is CopyFigure.OUTSIDE else r["place"] + skip
             given = (place, offset, count)
             r.call("tw_watch_pieces", "void", sink, *given, r.const("i64", int(figure)))
 
@@ -202,14 +202,14 @@ def _row() -> Routine:
         part(r.const("i64", 0), low, CopyFigure.OUTSIDE)
         part(r.intrinsic("llvm.umax", low, high), r.field(plan, PLAN.COUNT, "i64"), CopyFigure.OUTSIDE)
     with r.otherwise():
-        _note_bytes(r, sink, r.op("mul", r.op("sub", high, low), unit))
+        _note_bytes(r, sink, (high - low) * unit)
     return r
 
 
 def _count_scattered_row(r: Routine, sink: Value, unit: Value, step: Value) -> None:
     """Count a row whose elements do not lie side by side, as interleaved ones, element by element."""
     with r.count(r["high"], r["low"]) as i:
-        place = r.op("add", r["place"], r.op("mul", r.op("mul", i, step), unit))
+        place = r["place"] + (i * step) * unit
         given = (place, place, unit, r.const("i64", CopyFigure.SECTORS))
         r.call("tw_watch_pieces", "void", sink, *given)
 
@@ -223,24 +223,24 @@ def _pieces() -> Routine:
     within = r.equals(r["figure"], CopyFigure.SECTORS)
     writes = r.both(within, r.differs(log, NULL))
     straight = r.differs(r.field(sink, _SINK.STRAIGHT, "i64"), 0)
-    away = r.op("sub", r.select(straight, r["place"], r["offset"]), r["place"])
+    away = r.select(straight, r["place"], r["offset"]) - r["place"]
     kind = r.field(sink, _SINK.KIND, "i64")
-    place, end = r.variable("i64", r["place"]), r.op("add", r["place"], r["bytes"])
+    place, end = r.variable("i64", r["place"]), r["place"] + r["bytes"]
     total = r.variable("i64", 0)
     with r.loop() as loop:
         here = place.get()
         loop.leave(r.compare("icmp sge", here, end))
-        room = r.op("sub", line, r.op("and", here, _LINE - 1))
-        other = r.op("sub", line, r.op("and", r.op("add", here, away), _LINE - 1))
-        until = r.op("add", here, r.intrinsic("llvm.umin", room, other))
+        room = line - (here & (_LINE - 1))
+        other = line - ((here + away) & (_LINE - 1))
+        until = here + r.intrinsic("llvm.umin", room, other)
         until = r.intrinsic("llvm.smin", until, end)
-        first, last = (r.op("lshr", at, _SECTOR_SHIFT) for at in (here, r.op("sub", until, 1)))
+        first, last = (at >> _SECTOR_SHIFT for at in (here, until - 1))
         # One sector alone, where two are the least, comes with its neighbour.
-        alone = r.is_below(r.op("sub", last, first), r.op("sub", least, 1))
-        first = r.select(alone, r.op("and", first, -_PAIR), first)
-        last = r.select(alone, r.op("or", last, 1), last)
-        total.add(r.op("add", r.op("sub", last, first), 1))
-        with r.when(writes), r.count(r.op("add", last, 1), first) as sector:
+        alone = r.is_below(last - first, least - 1)
+        first = r.select(alone, first & (-_PAIR), first)
+        last = r.select(alone, last | 1, last)
+        total.add(last - first + 1)
+        with r.when(writes), r.count(last + 1, first) as sector:
             r.call("tw_trace_sector", "void", log, sector, kind)
         place.put(until)
     figures = r.field(sink, _SINK.FIGURES, "ptr")

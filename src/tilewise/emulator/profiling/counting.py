@@ -179,7 +179,7 @@ class Counting(Watcher):
     def _add(self, offset: int | str, amount: Value) -> None:
         e = self.e
         place = e.offset("%watch.row", offset) if isinstance(offset, int) else offset
-        e.store(e.op("add", e.load("i64", place, 8), amount), place, 8)
+        e.store(e.load("i64", place, 8) + amount, place, 8)
 
     def _threads(self, lanes: Value) -> Value:
         return self.e.wide(self.e.count_bits(lanes))
@@ -259,7 +259,7 @@ class Counting(Watcher):
         """Count an access by its lanes' addresses at run time."""
         e = self.e
         buffer = e.list_addresses(touch.addresses)
-        lanes = e.mask() if rows == 32 else e.op("and", e.mask(), (1 << rows) - 1)
+        lanes = e.mask() if rows == 32 else e.mask() & ((1 << rows) - 1)
         space = Space.SHARED if touch.access.space == Space.OWN else touch.access.space
         ways = e.offset("%watch.ways", WAY.SIZE * WAYS * number)
         e.call("tw_count", "void", ways, self._figures(number), buffer, lanes, touch.size, space, kind)
@@ -276,7 +276,7 @@ class Counting(Watcher):
         whole = e.full and not e.is_apart
         guarded = instruction.guard is not None
         e.store(
-            e.op("or", access.base, WAY.KNOWN),
+            access.base | WAY.KNOWN,
             e.offset("%watch.ways", WAY.SIZE * WAYS * number + WAY.BASE),
             8,
         )
@@ -296,8 +296,8 @@ class Counting(Watcher):
             self._count_by_lane(number, touch, about["rows"], about["kind"])
             e.jump(done)
             e.place(all_of)
-        number_of = e.op("and", e.op("udiv", access.base, touch.size), count - 1)
-        place = e.offset(e.offset("%watch.row", about["at"]), e.op("mul", number_of, 8))
+        number_of = (access.base // touch.size) & (count - 1)
+        place = e.offset(e.offset("%watch.row", about["at"]), number_of * 8)
         self._add(place, e.const("i64", 1))
         if done:
             e.jump(done)

@@ -189,7 +189,7 @@ class RecordingWatcher(Watcher):
         if len(operands) < 4 or not isinstance(operands[2], Immediate):
             return None
         read = bytes_to_read(e, operands[3], int(operands[2].value))
-        return e.op("and", e.mask(), e.bits(e.differs(read, 0)))
+        return e.mask() & e.bits(e.differs(read, 0))
 
 
 _EVENT_PARAMETERS = {"log": "ptr", "place": "i64", "block": "i64", "warp": "i64", "mask": "i32"}
@@ -206,10 +206,10 @@ def _begin_event(r: Routine, mask: Value, about: Value) -> Value:
         r.change(r["log"], _LOST, "add", 1, "i64")
         r.give()
     row = r.item(r.at(r["log"], _HEADER), used, _ROW_BYTES)
-    r.put(row, 0, r.op("or", r.op("shl", r["place"], 32), r.wide(mask)))
-    r.put(row, 8, r.op("or", r.op("shl", r["block"], 8), r["warp"]))
+    r.put(row, 0, (r["place"] << 32) | r.wide(mask))
+    r.put(row, 8, (r["block"] << 8) | r["warp"])
     r.put(row, 16, about)
-    r.put(r["log"], _USED, r.op("add", used, 1))
+    r.put(r["log"], _USED, used + 1)
     return row
 
 
@@ -229,15 +229,15 @@ def _record() -> Routine:
 
 def _leave_unless_in_window(r: Routine) -> None:
     """Leave the routine unless the event is a store that touches the recorder's window."""
-    with r.when(r.differs(r.op("and", r["about"], 0xFF), EventKind.STORE)):
+    with r.when(r.differs(r["about"] & 0xFF, EventKind.STORE)):
         r.give()
     low, high = (r.field(r["log"], at, "i64") for at in (_LOW, _HIGH))
     found = r.variable("i1", 0)
     with r.each_lane(r["mask"]) as lane:
         first = r.element(r["addresses"], lane, "i64")
-        end = r.op("add", first, r.op("lshr", r["about"], 32))
+        end = first + (r["about"] >> 32)
         inside = r.both(r.is_below(first, high), r.is_above(end, low))
-        found.put(r.op("or", found.get(), inside))
+        found.put(found.get() | inside)
     r.give_if(r.negation(found.get()))
 
 
@@ -245,7 +245,7 @@ def _record_bulk() -> Routine:
     """Log the copies of a bulk instruction, one event a lane."""
     r = Routine("tw_record_bulk", "void", **_EVENT_PARAMETERS, columns="ptr")
     with r.each_lane(r["mask"]) as lane:
-        one = r.op("shl", 1, r.resize(lane, "i32", False))
+        one = 1 << r.resize(lane, "i32", False)
         row = _begin_event(r, one, r.const("i64", EventKind.BULK))
         with r.count(REQUEST.COLUMNS) as column:
             place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)

@@ -93,16 +93,16 @@ def _count(kind: str) -> Routine:
     bits = vector(f"i{type_[1:]}")
     given = [r.load(bits, r[name].ref, 64) for name in ("a", "b")[:count]]
     slow, classes = _TESTS[kind](r, *given)
-    lanes = r.op("and", r.bits(slow), r["mask"])
+    lanes = r.bits(slow) & r["mask"]
     r.give_if(r.equals(lanes, 0))
     found = r.variable("i32", 0)
     for number in range(len(CLASSES[kind]) + 1):
         if number:
-            here = r.op("and", r.bits(r.equals(classes, number)), lanes)
+            here = r.bits(r.equals(classes, number)) & lanes
         else:
             here = r.without(r["mask"], lanes)
         some = r.resize(r.differs(here, 0), "i32", False)
-        found.put(r.op("or", found.get(), r.op("shl", some, number)))
+        found.put(found.get() | (some << number))
         _add(r, r["table"], TABLE.LANES + 8 * number, r.wide(r.count_bits(here)))
     _add(r, r["totals"], 0, r.const("i64", 1))
     _note_set(r, r.wide(found.get()))
@@ -118,11 +118,11 @@ def _note_set(r: Routine, found: Value) -> None:
     slot = r.variable("i64", 0)
     with r.loop() as loop:
         known = r.field(r.item(r["table"], slot.get(), 16), TABLE.SETS, "i64")
-        right = r.op("or", r.equals(known, found), r.equals(known, 0))
-        loop.leave(r.op("or", right, r.equals(slot.get(), TABLE.SLOTS - 1)))
+        right = r.equals(known, found) | r.equals(known, 0)
+        loop.leave(right | r.equals(slot.get(), TABLE.SLOTS - 1))
         slot.add(1)
     place = r.item(r["table"], slot.get(), 16)
-    r.put(place, TABLE.SETS, r.op("or", found, r.field(place, TABLE.SETS, "i64")))
+    r.put(place, TABLE.SETS, found | r.field(place, TABLE.SETS, "i64"))
     _add(r, place, TABLE.SETS + 8, r.const("i64", 1))
 
 
@@ -135,13 +135,13 @@ class _Single:
 
     def __init__(self, r: Routine, bits: Value, flushed: bool) -> None:
         self.bits = bits
-        self.exponent = r.op("and", r.op("lshr", bits, 23), 255)
-        self.size = r.op("and", bits, 0x7FFF_FFFF)
+        self.exponent = (bits >> 23) & 255
+        self.size = bits & 0x7FFF_FFFF
         self.zero = r.equals(self.exponent if flushed else self.size, 0)
         self.infinite = r.equals(self.size, 0x7F80_0000)
         self.nan = r.is_above(self.size, 0x7F80_0000)
         self.negative = r.compare("icmp slt", bits, 0)
-        less = r.op("sub", self.exponent, 1)
+        less = self.exponent - 1
         self.plain = r.is_below(less, 254)  # neither zero nor subnormal nor infinite nor NaN
 
 
@@ -168,7 +168,7 @@ def _divide_directed(r: Routine, a: Value, b: Value, flushed: bool = False) -> _
 
 
 def _division_test(r: Routine, one: _Single, other: _Single) -> Value:
-    apart = r.op("sub", one.exponent, other.exponent)
+    apart = one.exponent - other.exponent
     return r.either(
         r.is_at_most(other.exponent, 1),
         r.is_at_least(other.exponent, 252),
@@ -194,17 +194,17 @@ def _division_class(
         ],
         r.const(result, 4),
     )
-    plain = r.op("and", one.plain, other.plain)
+    plain = one.plain & other.plain
     return _first(
         r,
         [
-            (r.op("or", one.nan, other.nan), first),
-            (r.op("and", one.zero, other.zero), first + 1),
-            (r.op("and", one.infinite, other.infinite), first + 2),
-            (r.op("or", other.infinite, one.zero), first + 3),
-            (r.op("or", one.infinite, other.zero), first + 4),
+            (one.nan | other.nan, first),
+            (one.zero & other.zero, first + 1),
+            (one.infinite & other.infinite, first + 2),
+            (other.infinite | one.zero, first + 3),
+            (one.infinite | other.zero, first + 4),
         ],
-        r.select(plain, size, r.op("add", size, of_subnormals)),
+        r.select(plain, size, size + of_subnormals),
     )
 
 
@@ -216,25 +216,25 @@ def _exponent_of_quotient(r: Routine, one: _Single, other: _Single) -> Value:
         larger = r.cast("bitcast", r.op("fmul", number, r.real(number, 2.0**64)), "i32")
         small = r.equals(item.exponent, 0)
         bits = r.select(small, larger, item.bits)
-        exponent = r.op("and", r.op("lshr", bits, 23), 255)
-        exponent = r.select(small, r.op("sub", exponent, 64), exponent)
-        unit = r.op("or", r.op("and", bits, 0x7F_FFFF), 0x3F80_0000)
+        exponent = (bits >> 23) & 255
+        exponent = r.select(small, exponent - 64, exponent)
+        unit = (bits & 0x7F_FFFF) | 0x3F80_0000
         scaled.append((exponent, r.cast("bitcast", unit, "float")))
     (high, above), (low, below) = scaled
     quotient = r.cast("bitcast", r.op("fdiv", above, below), "i32")
-    return r.op("add", r.op("sub", high, low), r.op("lshr", quotient, 23))
+    return high - low + (quotient >> 23)
 
 
 def _root_single(r: Routine, a: Value, flushed: bool = False) -> _Found:
     one = _Single(r, a, flushed)
-    slow = r.is_above(r.op("sub", a, 0x0D00_0000), 0x727F_FFFF)
-    below = r.op("and", one.negative, r.differs(one.exponent, 0))
+    slow = r.is_above(a - 0x0D00_0000, 0x727F_FFFF)
+    below = one.negative & r.differs(one.exponent, 0)
     return slow, _first(r, [(one.zero, 1), (one.nan, 3), (below, 2), (one.infinite, 4)], r.const(a, 5))
 
 
 def _invert_single(r: Routine, a: Value) -> _Found:
     one = _Single(r, a, False)
-    slow = r.is_at_most(r.op("and", r.op("add", a, 0x180_0000), 0x7F80_0000), 0x1FF_FFFF)
+    slow = r.is_at_most((a + 0x180_0000) & 0x7F80_0000, 0x1FF_FFFF)
     small = r.equals(one.exponent, 0)
     tiny = r.is_at_most(one.size, 0x20_0000)  # whose inverse is too large
     special = r.equals(one.exponent, 255)
@@ -246,9 +246,9 @@ class _Double:
 
     def __init__(self, r: Routine, bits: Value) -> None:
         self.bits, self.number = bits, r.cast("bitcast", bits, "double")
-        self.high = r.resize(r.op("lshr", bits, 32), "i32", False)
-        self.high_size = r.op("and", self.high, 0x7FFF_FFFF)
-        size = r.op("and", bits, (1 << 63) - 1)
+        self.high = r.resize(bits >> 32, "i32", False)
+        self.high_size = self.high & 0x7FFF_FFFF
+        size = bits & ((1 << 63) - 1)
         self.zero = r.equals(size, 0)
         self.infinite = r.equals(size, 0x7FF << 52)
         self.nan = r.is_above(size, 0x7FF << 52)
@@ -259,7 +259,7 @@ class _Double:
 def _divide_double(r: Routine, a: Value, b: Value) -> _Found:
     one, other = _Double(r, a), _Double(r, b)
     quotient = r.cast("bitcast", r.op("fdiv", one.number, other.number), "i64")
-    result = r.op("and", r.resize(r.op("lshr", quotient, 32), "i32", False), 0x7FFF_FFFF)
+    result = r.resize(quotient >> 32, "i32", False) & 0x7FFF_FFFF
     whole = r.is_above(result, 0x10_0000)
     slow = r.either(
         r.is_below(one.high_size, 0x360_0000),
@@ -270,7 +270,7 @@ def _divide_double(r: Routine, a: Value, b: Value) -> _Found:
         r.is_at_most(result, 0x10_0000),
     )
     number = r.const(one.high, 0)
-    alike = r.op("or", r.op("and", one.zero, other.zero), r.op("and", one.infinite, other.infinite))
+    alike = (one.zero & other.zero) | (one.infinite & other.infinite)
     special = r.either(one.zero, one.infinite, other.zero, other.infinite)
     cases = [(one.nan, 4), (other.nan, 5), (alike, 6), (special, 7), (whole, 1), (_divides(r, one, other), 3)]
     return slow, _first(r, cases, r.const(number, 2))
@@ -282,7 +282,7 @@ def _divides(r: Routine, one: _Double, other: _Double) -> Value:
     for item in (one, other):
         larger = r.cast("bitcast", r.op("fmul", item.number, r.real(item.number, 2.0**54)), "i64")
         bits = r.select(item.small, larger, item.bits)
-        unit = r.op("or", r.op("and", bits, (1 << 52) - 1), 0x3FF << 52)
+        unit = (bits & ((1 << 52) - 1)) | (0x3FF << 52)
         units.append(r.cast("bitcast", unit, "double"))
     above, below = units
     quotient = r.op("fdiv", above, below)
@@ -292,8 +292,8 @@ def _divides(r: Routine, one: _Double, other: _Double) -> Value:
 
 def _invert_double(r: Routine, a: Value) -> _Found:
     one = _Double(r, a)
-    moved = r.op("and", r.op("add", one.high, 0x30_0402), 0x7FFF_FFFF)
-    special = r.is_at_least(r.op("sub", one.high_size, 1), 0x7FEF_FFFF)
+    moved = (one.high + 0x30_0402) & 0x7FFF_FFFF
+    special = r.is_at_least(one.high_size - 1, 0x7FEF_FFFF)
     small = r.is_below(one.high_size, 0x100_0001)
     classes = _first(r, [(one.nan, 1), (special, 2), (small, 3)], r.const(one.high, 4))
     return r.is_below(moved, 0x40_0402), classes
@@ -301,16 +301,16 @@ def _invert_double(r: Routine, a: Value) -> _Found:
 
 def _root_double(r: Routine, a: Value) -> _Found:
     one = _Double(r, a)
-    moved = r.op("sub", one.high, 0x350_0000)
+    moved = one.high - 0x350_0000
     small = r.is_at_least(moved, 0xFCC0_0000)
-    nothing = r.op("or", one.zero, one.nan)
+    nothing = one.zero | one.nan
     cases = [(small, 1), (nothing, 2), (one.negative, 3), (one.infinite, 4)]
     return r.is_at_least(moved, 0x7CA0_0000), _first(r, cases, r.const(one.high, 5))
 
 
 def _inverse_root_double(r: Routine, a: Value) -> _Found:
     one = _Double(r, a)
-    slow = r.is_at_least(r.op("sub", one.high, 0x10_0000), 0x7FE0_0000)
+    slow = r.is_at_least(one.high - 0x10_0000, 0x7FE0_0000)
     cases = [(one.zero, 1), (one.nan, 2), (one.negative, 3), (one.infinite, 4)]
     return slow, _first(r, cases, r.const(one.high, 5))
 

@@ -83,17 +83,17 @@ def _count() -> Routine:
     r.give_if(r.equals(r["mask"], 0))
     lane = r.find_lowest(r["mask"], True)
     first = r.element(r["addresses"], lane, "i64")
-    alone = r.equals(r.op("and", r["mask"], r.op("sub", r["mask"], 1)), 0)
+    alone = r.equals(r["mask"] & (r["mask"] - 1), 0)
     named = r.differs(r["space"], Space.GENERIC)
     with r.when(r.both(alone, named)):
         _one_lane(r)
         r.give()
-    base = r.op("and", first, _BASE)
-    number = r.op("and", r.op("lshr", first, 2), WAYS - 1)
+    base = first & _BASE
+    number = (first >> 2) & (WAYS - 1)
     way = r.item(r["ways"], number, WAY.SIZE)
-    window = r.resize(r.op("lshr", first, _WINDOW_BIT), "i32", False)
+    window = r.resize(first >> _WINDOW_BIT, "i32", False)
     many = vector("i64")
-    away = r.op("sub", r.load(many, r["addresses"].ref, 64), r.splat(base))
+    away = r.load(many, r["addresses"].ref, 64) - r.splat(base)
     keys = r.select(r.bits(r["mask"]), away, -1)
     known = r.load(many, way.ref, 64)
     same = r.equals(r.bits(r.equals(keys, known)), -1)
@@ -110,7 +110,7 @@ def _count() -> Routine:
         r.put(way, WAY.WINDOW, window)
         given = (r[name] for name in ("addresses", "mask", "size", "space", "kind"))
         r.call("tw_count_anew", "void", kept, *given, window)
-    total = r.op("add", r.load(_ALL, r["figures"].ref, 8), r.load(_ALL, kept.ref, 64))
+    total = r.load(_ALL, r["figures"].ref, 8) + r.load(_ALL, kept.ref, 64)
     r.store(total, r["figures"].ref, 8)
     return r
 
@@ -125,7 +125,7 @@ def _one_lane(r: Routine) -> None:
         for some in (here, there)
     ]
     more = r.select(r.equals(r["space"], Space.SHARED), *vectors)
-    r.store(r.op("add", r.load(_ALL, r["figures"].ref, 8), more), r["figures"].ref, 8)
+    r.store(r.load(_ALL, r["figures"].ref, 8) + more, r["figures"].ref, 8)
 
 
 def _put_figure(r: Routine, figure: int, value: Value) -> None:
@@ -148,7 +148,7 @@ def _count_pattern() -> Routine:
     each = r.equals(r["kind"], Kind.EACH)
     named = [r.equals(r["space"], space) for space in (Space.SHARED, Space.GLOBAL)]
     there = [r.equals(r["window"], number) for number in (1, 0)]
-    shared, outside = (r.op("or", a, r.op("and", generic, b)) for a, b in zip(named, there, strict=True))
+    shared, outside = (a | (generic & b) for a, b in zip(named, there, strict=True))
     by = r.find_lowest(size, True)
     put(Figure.DISTINCT, r.wide(r.call("tw_count_pieces", "i32", r["addresses"], mask, by)))
     with r.when(shared):
@@ -164,14 +164,14 @@ def _count_pattern() -> Routine:
                 put(Figure.WAVES + i, r.wide(waves))
                 if width > WORD_BYTES:
                     ideal, phases = OF_WIDTH[width]
-                    least = r.op("udiv", r.op("add", running, lanes - 1), lanes)
+                    least = (running + (lanes - 1)) // lanes
                     put(ideal, r.wide(r.intrinsic("llvm.umin", waves, least)))
                     put(phases, r.wide(r.select(pairs, _phases(r, mask, 2 * lanes), _phases(r, mask, lanes))))
         with r.unless(each):
             put(Figure.TURNS, r.wide(_turns(r)))
         with r.when(each):
             words = r.intrinsic("llvm.umax", size, WORD_BYTES)
-            given = (r["addresses"], mask, size, r.op("udiv", 128, words), Kind.STORE)
+            given = (r["addresses"], mask, size, 128 // words, Kind.STORE)
             waves = r.call("tw_count_waves", "i32", *given)
             put(Figure.SHARING, r.wide(waves))
     with r.when(outside):
@@ -187,11 +187,11 @@ def _count_outside(r: Routine, each: Value) -> None:
     for figure, shift in ((Figure.SECTORS, 5), (Figure.LINES, 7)):
         touched[figure] = r.call("tw_count_pieces", "i32", r["addresses"], r["mask"], shift)
         put(figure, r.wide(touched[figure]))
-    asked = r.op("mul", r.count_bits(r["mask"]), r["size"])
-    least = r.op("lshr", r.op("add", asked, SECTOR_BYTES - 1), 5)
+    asked = r.count_bits(r["mask"]) * r["size"]
+    least = (asked + (SECTOR_BYTES - 1)) >> 5
     put(Figure.LEAST, r.wide(r.intrinsic("llvm.umin", touched[Figure.SECTORS], least)))
     with r.unless(each):
-        tags = r.op("udiv", r.op("add", touched[Figure.LINES], TAGS - 1), TAGS)
+        tags = (touched[Figure.LINES] + (TAGS - 1)) // TAGS
         put(Figure.TURNS, r.wide(r.intrinsic("llvm.umax", _turns(r), tags)))
     with r.when(each):
         put(Figure.ASKED, r.wide(r.call("tw_count_asked", "i32", r["addresses"], r["mask"])))
@@ -206,8 +206,8 @@ def _phases(r: Routine, mask: Value, lanes: int) -> Value:
     """Return how many groups of ``lanes`` lanes have a running one."""
     total = r.const("i32", 0)
     for start in range(0, 32, lanes):
-        here = r.op("and", mask, ((1 << lanes) - 1) << start)
-        total = r.op("add", total, r.resize(r.differs(here, 0), "i32", False))
+        here = mask & (((1 << lanes) - 1) << start)
+        total += r.resize(r.differs(here, 0), "i32", False)
     return total
 
 
@@ -219,9 +219,9 @@ def _in_pairs(r: Routine) -> Value:
     for by in (1, 2):
         order = [lane ^ by for lane in range(32)]
         other, there = r.shuffle(listed, order), r.shuffle(running, order)
-        apart = r.op("and", r.differs(listed, other), r.op("and", running, there))
-        found = r.op("or", found, r.equals(r.bits(apart), 0))
-    return r.op("and", found, r.equals(r["kind"], Kind.LOAD))
+        apart = r.differs(listed, other) & (running & there)
+        found |= r.equals(r.bits(apart), 0)
+    return found & r.equals(r["kind"], Kind.LOAD)
 
 
 def _waves() -> Routine:
@@ -230,43 +230,43 @@ def _waves() -> Routine:
     counts, words = r.reserve("[32 x i32]"), r.reserve("[4096 x i32]")
     wide = r.is_above(r["width"], 4)
     lanes = r["lanes"]
-    each = r.select(wide, r.op("lshr", r["width"], 2), 1)
+    each = r.select(wide, r["width"] >> 2, 1)
     shares = r.differs(r["kind"], Kind.EACH)
     whole = r.equals(lanes, 32)
-    one_phase = r.op("sub", r.op("shl", 1, r.op("and", lanes, 31)), 1)
+    one_phase = (1 << (lanes & 31)) - 1
     left = r.variable("i32", r["mask"])
     now = r.variable("i32", r.select(whole, -1, one_phase))
     total = r.variable("i32", 0)
-    down = r.op("xor", r.op("sub", r.wide(r["width"]), 1), -1)
+    down = (r.wide(r["width"]) - 1) ^ -1
     with r.loop() as loop:
         rest = left.get()
         loop.leave(r.equals(rest, 0))
         phase = now.get()
         r.fill(counts, 0, 128)
         most = r.variable("i32", 0)
-        with r.each_lane(r.op("and", rest, phase)) as lane:
-            address = r.op("and", r.element(r["addresses"], lane, "i64"), down)
-            word = r.resize(r.op("lshr", address, 2), "i32", False)
+        with r.each_lane(rest & phase) as lane:
+            address = r.element(r["addresses"], lane, "i64") & down
+            word = r.resize(address >> 2, "i32", False)
             with r.count(r.wide(each)) as i:
-                _note(r, counts, words, r.op("add", word, r.resize(i, "i32", False)), most, shares)
+                _note(r, counts, words, word + r.resize(i, "i32", False), most, shares)
         total.add(most.get())
         left.put(r.without(rest, phase))
-        now.put(r.op("shl", phase, r.op("and", lanes, 31)))
+        now.put(phase << (lanes & 31))
     r.give(total.get())
     return r
 
 
 def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableValue, shares: Value) -> None:
     """Count a word in its bank, unless the bank has it already and lanes share words."""
-    bank = r.op("and", word, 31)
+    bank = word & 31
     place = r.item(counts, bank, 4)
     there = r.field(place, 0, "i32")
     row = r.item(words, bank, 512)
     found = r.variable("i1", 0)
     look_for(r, found, word, row, there)
-    with r.unless(r.op("and", found.get(), shares)):
+    with r.unless(found.get() & shares):
         r.put(r.item(row, there, 4), 0, word)
-        more = r.op("add", there, 1)
+        more = there + 1
         r.put(place, 0, more)
         most.put(r.intrinsic("llvm.umax", most.get(), more))
 
@@ -275,7 +275,7 @@ def look_for(r: Routine, found: MutableValue, value: Value, listed: Value, count
     """Set ``found`` if a value is among the ``count`` first ones of a list."""
     with r.count(r.wide(count)) as i:
         same = r.equals(r.element(listed, i, value.type), value)
-        found.put(r.op("or", found.get(), same))
+        found.put(found.get() | same)
 
 
 def _pieces() -> Routine:
@@ -285,7 +285,7 @@ def _pieces() -> Routine:
     total = r.variable("i32", 0)
     by = r.wide(r["shift"])
     with r.each_lane(r["mask"]) as lane:
-        piece = r.op("lshr", r.element(r["addresses"], lane, "i64"), by)
+        piece = r.element(r["addresses"], lane, "i64") >> by
         found = r.variable("i1", 0)
         look_for(r, found, piece, pieces, total.get())
         with r.unless(found.get()):
@@ -305,14 +305,14 @@ def _atomic_sectors() -> Routine:
         # A lane speaks for its sector if no lane before it lies there; then it looks for the most wanted word.
         with r.each_lane(r["mask"]) as other:
             there = r.element(r["addresses"], other, "i64")
-            same = r.equals(r.op("lshr", here, 5), r.op("lshr", there, 5))
+            same = r.equals(here >> 5, there >> 5)
             before = r.is_below(other, lane)
-            first.put(r.op("and", first.get(), r.op("xor", r.op("and", same, before), 1)))
+            first.put(first.get() & ((same & before) ^ 1))
             with r.when(same):
                 wanted = r.variable("i32", 0)
                 with r.each_lane(r["mask"]) as third:
                     word = r.element(r["addresses"], third, "i64")
-                    alike = r.equals(r.op("lshr", there, 2), r.op("lshr", word, 2))
+                    alike = r.equals(there >> 2, word >> 2)
                     wanted.add(r.resize(alike, "i32", False))
                 mine.put(r.intrinsic("llvm.umax", mine.get(), wanted.get()))
         with r.when(first.get()):
@@ -332,12 +332,12 @@ def _copy() -> Routine:
     lane = r.find_lowest(mask, True)
     many, running = vector("i64"), r.bits(mask)
     firsts = [r.element(r[name], lane, "i64") for name in ("targets", "sources")]
-    number = r.op("and", r.op("lshr", r.op("xor", *firsts), 4), WAYS - 1)
+    number = (r.op("xor", *firsts) >> 4) & (WAYS - 1)
     way, other = (r.item(r[name], number, WAY.SIZE) for name in ("ways", "others"))
     same = r.equals(r.field(way, WAY.MASK, "i32"), mask)
     for place, name, first in ((way, "targets", firsts[0]), (other, "sources", firsts[1])):
-        base = r.op("and", first, ~127)
-        keys = r.select(running, r.op("sub", r.load(many, r[name].ref, 64), r.splat(base)), -1)
+        base = first & ~127
+        keys = r.select(running, r.load(many, r[name].ref, 64) - r.splat(base), -1)
         known = r.equals(keys, r.load(many, place.ref, 64))
         same = r.both(same, r.equals(r.bits(known), -1))
         r.store(keys, place.ref, 64)
@@ -348,11 +348,11 @@ def _copy() -> Routine:
         given = (r["targets"], mask, r["size"], Space.SHARED, Kind.EACH, 0)
         r.call("tw_count_anew", "void", kept, *given)
         waves = r.call("tw_count_copy_waves", "i32", r["targets"], r["sources"], mask, r["size"])
-        place = r.op("add", r.find_lowest(r["size"], True), Figure.WAVES)
+        place = r.find_lowest(r["size"], True) + Figure.WAVES
         r.put(r.item(kept, place, 8), 0, r.wide(waves))
         passes = r.call("tw_count_passes", "i32", r["targets"], r["sources"], mask)
         r.put(kept, 8 * Figure.PASSES, r.wide(passes))
-    total = r.op("add", r.load(_ALL, r["figures"].ref, 8), r.load(_ALL, kept.ref, 64))
+    total = r.load(_ALL, r["figures"].ref, 8) + r.load(_ALL, kept.ref, 64)
     r.store(total, r["figures"].ref, 8)
     return r
 
@@ -365,13 +365,13 @@ def _copy_waves() -> Routine:
     """
     r = Routine("tw_count_copy_waves", "i32", targets="ptr", sources="ptr", mask="i32", size="i32")
     counts = {name: r.reserve("[32 x i32]") for name in ("targets", "sources")}
-    words = r.wide(r.op("lshr", r["size"], 2))
-    lanes = r.op("udiv", 128, r["size"])
-    phase_mask = r.op("sub", r.op("shl", 1, r.wide(lanes)), 1)
+    words = r.wide(r["size"] >> 2)
+    lanes = 128 // r["size"]
+    phase_mask = (1 << r.wide(lanes)) - 1
     total = r.variable("i32", 0)
-    with r.count(32) as start, r.when(r.equals(r.op("urem", start, r.wide(lanes)), 0)):
-        phase = r.resize(r.op("shl", phase_mask, start), "i32", False)
-        here = r.op("and", r["mask"], phase)
+    with r.count(32) as start, r.when(r.equals(start % r.wide(lanes), 0)):
+        phase = r.resize(phase_mask << start, "i32", False)
+        here = r["mask"] & phase
         for place in counts.values():
             r.fill(place, 0, 128)
         with r.each_lane(here) as lane, r.count(words) as word:
@@ -384,7 +384,7 @@ def _copy_waves() -> Routine:
                 for name, place in counts.items():
                     found = r.element(place, _bank(r, name, lane, word), "i32")
                     most[name].put(r.intrinsic("llvm.umax", most[name].get(), found))
-            both = r.op("sub", r.op("add", most["targets"].get(), most["sources"].get()), 1)
+            both = most["targets"].get() + most["sources"].get() - 1
             longest.put(r.intrinsic("llvm.umax", longest.get(), both))
         total.add(longest.get())
     r.give(total.get())
@@ -393,7 +393,7 @@ def _copy_waves() -> Routine:
 
 def _bank(r: Routine, name: str, lane: Value, word: Value) -> Value:
     address = r.element(r[name], lane, "i64")
-    return r.op("and", r.op("add", r.op("lshr", address, 2), word), 31)
+    return ((address >> 2) + word) & 31
 
 
 def _passes() -> Routine:
@@ -408,7 +408,7 @@ def _passes() -> Routine:
     count = r.variable("i64", 0)
     with r.each_lane(r["mask"]) as lane:
         source, target = (r.element(r[name], lane, "i64") for name in ("sources", "targets"))
-        lines = [r.op("lshr", address, 7) for address in (source, target)]
+        lines = [address >> 7 for address in (source, target)]
         mine = r.variable("i64", count.get())
         with r.count(count.get()) as i:
             pair = r.item(pairs, i, 32)
@@ -419,11 +419,11 @@ def _passes() -> Routine:
             for k, value in enumerate((*lines, r.const("i64", 0), r.const("i64", 0))):
                 r.put(pair, 8 * k, value)
             count.add(1)
-        within = r.op("and", r.op("lshr", r.op("sub", source, target), 2), 7)
-        one, other = r.op("lshr", source, 5), r.op("lshr", target, 5)
+        within = ((source - target) >> 2) & 7
+        one, other = source >> 5, target >> 5
         for k, name in ((2, "sub"), (3, "add")):
-            way = r.op("or", r.op("shl", within, 2), r.op("and", r.op(name, one, other), 3))
-            bit = r.op("shl", 1, way)
+            way = (within << 2) | (r.op(name, one, other) & 3)
+            bit = 1 << way
             r.change(pair, 8 * k, "or", bit, "i64")
     total = r.variable("i32", 0)
     with r.count(count.get()) as i:

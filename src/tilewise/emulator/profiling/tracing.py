@@ -76,7 +76,7 @@ def _entry() -> Routine:
         r.change(r["log"], _LOST, "add", 1, "i64")
         r.give()
     r.put(r.item(r.at(r["log"], _HEADER), used, 8), 0, r["word"])
-    r.put(r["log"], _USED, r.op("add", used, 1))
+    r.put(r["log"], _USED, used + 1)
     return r
 
 
@@ -88,10 +88,10 @@ def _trace() -> Routine:
     count = r.variable("i32", 0)
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["addresses"], lane, "i64")
-        sector = r.op("lshr", address, _SECTOR_SHIFT)
+        sector = address >> _SECTOR_SHIFT
         found = r.variable("i1", 0)
         # Generic addresses of other spaces lie beyond all memory.
-        found.put(r.differs(r.op("lshr", address, 56), 0))
+        found.put(r.differs(address >> 56, 0))
         look_for(r, found, sector, pieces, count.get())
         with r.unless(found.get()):
             r.put(r.item(pieces, count.get(), 8), 0, sector)
@@ -105,14 +105,14 @@ def _block() -> Routine:
     r = Routine("tw_trace_block", "void", log="ptr", block="i64")
     with r.when(r.differs(r.field(r["log"], _BLOCK, "i64"), r["block"])):
         r.put(r["log"], _BLOCK, r["block"])
-        mark = r.op("or", r["block"], MARK << _KIND_SHIFT)
+        mark = r["block"] | (MARK << _KIND_SHIFT)
         r.call("tw_trace_word", "void", r["log"], mark)
     return r
 
 
 def _sector() -> Routine:
     r = Routine("tw_trace_sector", "void", log="ptr", sector="i64", kind="i64")
-    r.call("tw_trace_word", "void", r["log"], r.op("or", r["sector"], r.op("shl", r["kind"], _KIND_SHIFT)))
+    r.call("tw_trace_word", "void", r["log"], r["sector"] | (r["kind"] << _KIND_SHIFT))
     return r
 
 

@@ -43,7 +43,7 @@ def _release_barrier(r: Routine, number: I64) -> None:
     """Reset a barrier that is complete, and let the lanes that wait at it go on with its result."""
     barrier = _find_barrier(r, number)
     threads = r.field(barrier, BARRIER.THREADS, "i32")
-    result = r.op("or", r.op("shl", threads, 16), r.field(barrier, BARRIER.COUNT, "i32"))
+    result = (threads << 16) | r.field(barrier, BARRIER.COUNT, "i32")
     r.fill(barrier, 0, BARRIER.SIZE)
     with each_warp(r, r["block"]) as (_, warp):
         waiting = r.item(r.at(warp, WARP.WAITING), number, 4)
@@ -75,12 +75,12 @@ def _arrive_at_barrier(
     r.put(barrier, BARRIER.EXPECTED, given)
     waiting = r.item(r.at(warp, WARP.WAITING), which, 4)
     had, came = r.field(waiting, 0, "i32"), r.count_bits(mask)
-    have = r.op("or", had, mask)
+    have = had | mask
     whole = r.equals(have, r.field(warp, WARP.LIVE, "i32"))
-    units = r.select(whole, r.op("sub", 32, r.count_bits(had)), came)
+    units = r.select(whole, 32 - r.count_bits(had), came)
     threads = r.change(barrier, BARRIER.THREADS, "add", came)
     units = r.change(barrier, BARRIER.UNITS, "add", units)
-    r.change(barrier, BARRIER.COUNT, "add", r.count_bits(r.op("and", vote, mask)))
+    r.change(barrier, BARRIER.COUNT, "add", r.count_bits(vote & mask))
     held = r.differs(waits, 0)
     with r.when(held):
         r.put(waiting, 0, have)
@@ -107,7 +107,7 @@ def _is_complete(r: Routine, expected: Value, threads: Value, live: Value, units
 def remove_lanes(r: Routine, lanes: I32) -> None:
     """Take lanes out of their warp and block, for which no barrier waits from now on."""
     warp, live = r["warp"], r.field(r["warp"], WARP.LIVE, "i32")
-    gone = r.op("and", live, lanes)
+    gone = live & lanes
     stay = r.without(live, gone)
     r.put(warp, WARP.LIVE, stay)
     left = r.change(r["block"], BLOCK.LIVE, "sub", r.count_bits(gone))
@@ -118,7 +118,7 @@ def remove_lanes(r: Routine, lanes: I32) -> None:
         # Of a warp whose other lanes have left, those that wait count as a whole one.
         here = r.element(r.at(warp, WARP.WAITING), number, "i32")
         whole = r.both(r.equals(here, stay), r.differs(here, 0))
-        rest = r.op("sub", 32, r.count_bits(here))
+        rest = 32 - r.count_bits(here)
         units = r.change(barrier, BARRIER.UNITS, "add", r.select(whole, rest, 0))
         threads, expected = (r.field(barrier, field, "i32") for field in (BARRIER.THREADS, BARRIER.EXPECTED))
         complete = _is_complete(r, expected, threads, left, units)
@@ -143,8 +143,8 @@ def _arrive_at_cluster(r: Routine, mask: I32, line: I32) -> None:
     """Arrive at the cluster's barrier with some lanes: 0, or 2 if one has arrived already."""
     warp = r["warp"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
-    _refuse_if(r, r.op("and", r.op("or", came, passed), mask), ClusterFault.TWICE)
-    r.put(warp, WARP.CAME, r.op("or", came, mask))
+    _refuse_if(r, (came | passed) & mask, ClusterFault.TWICE)
+    r.put(warp, WARP.CAME, came | mask)
     r.change(_first(r), BLOCK.ARRIVED, "add", r.count_bits(mask))
     _complete_cluster(r, _first(r))
 
@@ -154,9 +154,9 @@ def _wait_for_cluster(r: Routine, mask: I32, line: I32) -> None:
     """Wait at the cluster's barrier with some lanes: 0: all may go on, 1: some must wait, 2: one has not arrived."""
     warp = r["warp"]
     came, passed = r.field(warp, WARP.CAME, "i32"), r.field(warp, WARP.PASSED, "i32")
-    _refuse_if(r, r.without(mask, r.op("or", came, passed)), ClusterFault.NOT_ARRIVED)
+    _refuse_if(r, r.without(mask, came | passed), ClusterFault.NOT_ARRIVED)
     r.put(warp, WARP.PASSED, r.without(passed, mask))
-    held = r.op("and", came, mask)
+    held = came & mask
     r.give_if(r.equals(held, 0), 0)
     r.change(warp, WARP.HELD, "or", held)
     r.change(warp, WARP.BLOCKED, "or", held)
@@ -193,7 +193,7 @@ def _leave_cluster(r: Routine, lanes: I32) -> None:
     r.change(first, BLOCK.PRESENT, "sub", r.count_bits(lanes))
     with r.when(r.differs(r.field(first, BLOCK.ARRIVED, "i32"), 0)):
         came = r.field(warp, WARP.CAME, "i32")
-        r.change(first, BLOCK.ARRIVED, "sub", r.count_bits(r.op("and", came, lanes)))
+        r.change(first, BLOCK.ARRIVED, "sub", r.count_bits(came & lanes))
         r.put(warp, WARP.CAME, r.without(came, lanes))
         _complete_cluster(r, first)
 
@@ -206,20 +206,20 @@ def _meet(r: Routine, lanes: I32, line: I32) -> None:
     It is also called without lanes, after some have left the kernel: nobody waits for those.
     """
     warp, live = r["warp"], r.field(r["warp"], WARP.LIVE, "i32")
-    everyone = r.op("or", r.field(warp, WARP.MEETING, "i32"), lanes)
-    here = r.op("and", everyone, live)
+    everyone = r.field(warp, WARP.MEETING, "i32") | lanes
+    here = everyone & live
     with r.when(r.differs(lanes, 0)):
         r.put(warp, WARP.LINE, line)
     missed, stay = r.without(live, here), r.variable("i32", 0)
     with r.count(32) as lane:
         named = r.element(r.at(warp, WARP.NAMED), lane, "i32")
         waits = r.has_any(named, missed)
-        bit = r.op("shl", 1, r.narrow(lane))
-        stay.put(r.op("or", stay.get(), r.select(waits, bit, 0)))
-    left = r.op("and", here, stay.get())
+        bit = 1 << r.narrow(lane)
+        stay.put(stay.get() | r.select(waits, bit, 0))
+    left = here & stay.get()
     r.put(warp, WARP.MEETING, left)
     blocked = r.without(r.field(warp, WARP.BLOCKED, "i32"), r.without(everyone, left))
-    r.put(warp, WARP.BLOCKED, r.op("or", blocked, left))
+    r.put(warp, WARP.BLOCKED, blocked | left)
 
 
 @routine("tw_await_launch", "i32", *POINTERS)

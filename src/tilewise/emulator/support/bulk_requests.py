@@ -113,9 +113,9 @@ def _span(r: Routine, address: I64, count: I64, space: I32, lane: I32, line: I32
         with r.when(r.differs(wrong, 0)):
             fault.put(wrong)
         with r.otherwise():
-            offset = r.op("and", address, _OFFSETS)
+            offset = address & _OFFSETS
             fits = r.is_at_most(count, extent.get())
-            inside = r.is_at_most(offset, r.op("sub", extent.get(), count))
+            inside = r.is_at_most(offset, extent.get() - count)
             with r.when(r.both(fits, inside)):
                 shared = r.field(r.field(owner, 0, "ptr"), BLOCK.SHARED, "ptr")
                 found.put(r.at(shared, offset))
@@ -132,7 +132,7 @@ def _issue(
 ) -> None:
     """Issue a request for each lane of ``mask``, whose operands lie in ``columns``, lane behind lane."""
     with r.each_lane(mask) as lane:
-        one = r.op("shl", 1, lane)
+        one = 1 << lane
         flight = append_flight(r, kind, group, one)
         r.give_if(r.is_null(flight), 1)
         data = r.at(flight, FLIGHT.DATA)
@@ -164,7 +164,7 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
 def _find_map(r: Routine, address: Value, space: Value | int, lane: Value, write: int) -> Value:
     """Return the pointer to a tensor map; leave the routine after a fault."""
     half = BYTES // 2  # what the address of a map has to be a multiple of
-    parts = [find_memory(r, r.op("add", address, i * half), half, space, lane, write) for i in range(2)]
+    parts = [find_memory(r, address + (i * half), half, space, lane, write) for i in range(2)]
     return parts[0]
 
 
@@ -174,16 +174,16 @@ def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
     listed = request(r, data, REQUEST.BLOCKS)
     several = r.differs(listed, NONE)
     # Without a list the address itself names the block: one turn, in which it is left as it is.
-    left = r.variable("i64", r.select(several, r.op("and", listed, 0xFFFF), 1))
+    left = r.variable("i64", r.select(several, listed & 0xFFFF, 1))
     with r.loop() as loop:
         rest = left.get()
         loop.leave(r.equals(rest, 0))
-        left.put(r.op("and", rest, r.op("sub", rest, 1)))
+        left.put(rest & (rest - 1))
         rank = r.find_lowest(rest, True)
-        named = r.op("shl", r.op("add", rank, 1), RANK_SHIFT)
+        named = (rank + 1) << RANK_SHIFT
 
         def at(address: Value) -> Value:
-            theirs = r.op("or", r.op("and", address, _OFFSETS), named)
+            theirs = (address & _OFFSETS) | named
             return r.select(several, theirs, address)
 
         yield at
@@ -244,7 +244,7 @@ def find_span(r: Routine, address: Value, count: Value, space: Space, write: int
 
 
 def _count(r: Routine) -> Value:
-    count = r.op("and", request(r, r["data"], REQUEST.SIZE), 0xFFFF_FFFF)
+    count = request(r, r["data"], REQUEST.SIZE) & 0xFFFF_FFFF
     refuse_if(r, r.has_any(count, _LINE - 1), _BAD_SIZE, count)
     return count
 
@@ -326,10 +326,10 @@ def _set_map_field(
     place = _find_map(r, address, space, lane, 1)
     some = r.variable("i64", 0)
     for offset in range(0, BYTES, 8):
-        some.put(r.op("or", some.get(), r.field(place, offset, "i64")))
+        some.put(some.get() | r.field(place, offset, "i64"))
     ours = r.equals(r.field(place, MAP.MAGIC, "i64"), MAGIC)
     fresh = r.equals(some.get(), 0)
-    refuse_if(r, r.negation(r.op("or", ours, fresh)), _FOREIGN, address)
+    refuse_if(r, r.negation(ours | fresh), _FOREIGN, address)
     r.put(place, MAP.MAGIC, r.const("i64", MAGIC))
     there = r.at(place, field)
     for size in (1, 2, 8):
@@ -369,7 +369,7 @@ def _fill(r: Routine, addresses: Ptr, sizes: Ptr, mask: I32, line: I32) -> None:
 @routine("tw_fill_one", "i32", *POINTERS)
 def _fill_one(r: Routine, address: I64, count: I64, lane: I32, line: I32) -> None:
     odd = r.has_any(count, STEP - 1)
-    wrong = r.op("or", odd, r.is_above(count, MOST_BYTES))
+    wrong = odd | r.is_above(count, MOST_BYTES)
     refuse_if(r, wrong, _BAD_FILL, count)
     place = find_span(r, address, count, Space.SHARED, 1)
     with r.when(is_checked(r)):

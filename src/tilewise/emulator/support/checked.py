@@ -19,12 +19,12 @@ def is_checked(r: Routine) -> Value:
 
 def serial_of(r: Routine) -> Value:
     """Return the number of a warp within the launch."""
-    return r.op("add", r.field(r["block"], BLOCK.SERIAL, "i32"), r.field(r["warp"], WARP.INDEX, "i32"))
+    return r.field(r["block"], BLOCK.SERIAL, "i32") + r.field(r["warp"], WARP.INDEX, "i32")
 
 
 def accessor(r: Routine, lane: Value | int) -> Value:
     """Return the name, in shadow memory and findings, of a lane of the warp."""
-    return r.op("or", r.op("shl", serial_of(r), WHO.LANE_BITS), lane)
+    return (serial_of(r) << WHO.LANE_BITS) | lane
 
 
 def check_touch(
@@ -69,7 +69,7 @@ def record_finding(
         r.change(state, CHECK.DROPPED, "add", 1, "i64")
         r.give()
     fresh = r.item(start, count, FINDING.SIZE)
-    r.put(state, CHECK.COUNT, r.op("add", count, 1))
+    r.put(state, CHECK.COUNT, count + 1)
     r.put_fields(fresh, {**key, FINDING.SPACE: space, FINDING.ADDRESS: address, FINDING.WHO: who})
     r.put_fields(fresh, {FINDING.OTHER: other, FINDING.BYTES: length, FINDING.FLAGS: flags})
     r.put(fresh, FINDING.COUNT, r.const("i64", 1))

@@ -51,8 +51,8 @@ _ALL = Value("i32", "-1")  # lanes
 
 def advance_seed(r: Routine) -> Value:
     """Return the worker's next random number of 64 bits, of which the high ones are the better ones."""
-    seed = r.op("mul", r.field(r["worker"], _SEED, "i64"), 6364136223846793005)
-    seed = r.op("add", seed, 1442695040888963407)
+    seed = r.field(r["worker"], _SEED, "i64") * 6364136223846793005
+    seed += 1442695040888963407
     r.put(r["worker"], _SEED, seed)
     return seed
 
@@ -78,7 +78,7 @@ def append_flight(r: Routine, kind: I32, group: I32, mask: I32, line: I32) -> No
     with r.when(r.is_null(found.get())):
         made = r.field(queue, QUEUE.MADE, "i64")
         with r.when(r.is_below(made, r.field(queue, QUEUE.CAPACITY, "i64"))):
-            r.put(queue, QUEUE.MADE, r.op("add", made, 1))
+            r.put(queue, QUEUE.MADE, made + 1)
             slot = r.item(r.at(queue, QUEUE.SLOTS), made, FLIGHT.SIZE)
             r.put(slot, FLIGHT.NEXT, NULL)
             found.put(slot)
@@ -137,8 +137,8 @@ def _perform_flight(r: Routine, flight: Ptr, mask: I32 = _ALL) -> None:
     """Complete a flight for some of its lanes: 0, or anything else after a fault; remove it with the last of them."""
     block, warp = r.field(flight, FLIGHT.BLOCK, "ptr"), r.field(flight, FLIGHT.WARP, "ptr")
     lanes = r.field(flight, FLIGHT.LANES, "i32")
-    now = r.op("and", lanes, mask)
-    rest = r.op("xor", lanes, now)
+    now = lanes & mask
+    rest = lanes ^ now
     r.put(flight, FLIGHT.LANES, rest)
     kind = r.field(flight, FLIGHT.KIND, "i32")
     answer = r.variable("i32", 0)
@@ -176,11 +176,11 @@ def _await(r: Routine, mask: I32, group: I32, keep: I32) -> None:
         same = r.equals(r.field(this, FLIGHT.CLASS, "i32"), group)
         loop.again(r.negation(r.both(mine, same)))
         due = r.variable("i32", 0)
-        with r.each_lane(r.op("and", r.field(this, FLIGHT.LANES, "i32"), mask)) as lane:
+        with r.each_lane(r.field(this, FLIGHT.LANES, "i32") & mask) as lane:
             own = r.element(r.at(this, FLIGHT.GROUPS), lane, "i32")
-            after = r.op("sub", r.element(counters, lane, "i32"), own)  # groups closed since
+            after = r.element(counters, lane, "i32") - own  # groups closed since
             with r.when(r.compare("icmp sgt", after, keep)):
-                due.put(r.op("or", due.get(), r.op("shl", 1, lane)))
+                due.put(due.get() | (1 << lane))
         loop.again(r.equals(due.get(), 0))
         r.give_unless_zero(_perform_flight(r, this, due.get()))
 
@@ -220,9 +220,9 @@ def maybe_complete_random(r: Routine) -> None:
     count = r.field(queue, QUEUE.COUNT, "i64")
     r.give_if(r.equals(count, 0), 0)
     seed = advance_seed(r)
-    r.give_if(r.has_any(r.op("lshr", seed, 59), 3), 0)
+    r.give_if(r.has_any(seed >> 59, 3), 0)
     flight = r.variable("ptr", r.field(queue, QUEUE.FIRST, "ptr"))
-    with r.count(r.op("urem", r.op("lshr", seed, 33), count)):
+    with r.count((seed >> 33) % count):
         flight.put(r.field(flight.get(), FLIGHT.NEXT, "ptr"))
     r.give(_perform_flight(r, flight.get()))
 
@@ -241,8 +241,8 @@ def _any_warp_free(r: Routine) -> None:
         wrong = locate_block(r, address, found, block=block)
         r.give_if(r.differs(wrong, 0), 1)
         shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
-        state = r.field(r.at(shared, r.op("and", address, (1 << RANK_SHIFT) - 1)), 0, "i64")
-        phase = r.narrow(r.op("and", r.op("lshr", state, _PHASE), 1))
+        state = r.field(r.at(shared, address & ((1 << RANK_SHIFT) - 1)), 0, "i64")
+        phase = r.narrow((state >> _PHASE) & 1)
         r.give_if(r.differs(phase, r.field(warp, WARP.AWAITED_PHASE, "i32")), 1)
     r.give(0)
 
@@ -255,7 +255,7 @@ def free_waiting(r: Routine) -> None:
     NOTE: warps that wait ask again and again, and between that perhaps for the time: they seem to get on.
     """
     queue = _queue(r)
-    r.give_if(r.op("or", r.is_null(queue), r.negation(_order_is(r, _LATE))), 0)
+    r.give_if(r.is_null(queue) | r.negation(_order_is(r, _LATE)), 0)
     with r.loop() as loop:
         loop.leave(r.is_null(r.field(queue, QUEUE.FIRST, "ptr")))
         loop.leave(_any_warp_free(r))
@@ -307,7 +307,7 @@ def _arrive(r: Routine, flight: Ptr, mask: I32) -> None:
         following.put(r.field(this, FLIGHT.NEXT, "ptr"))
         mine = r.equals(r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
         copies = r.equals(r.field(this, FLIGHT.KIND, "i32"), Flight.COPY)
-        lanes = r.op("and", r.field(this, FLIGHT.LANES, "i32"), mask)
+        lanes = r.field(this, FLIGHT.LANES, "i32") & mask
         due = r.both(mine, copies, r.differs(lanes, 0))
         loop.again(r.negation(due))
         r.give_unless_zero(_perform_flight(r, this, mask))

@@ -46,21 +46,21 @@ class _ChangeRoutine(Routine):
 
     def read_state(self) -> None:
         self.whole = self.field(self["place"], 0, "i64")
-        self.pending = self.variable("i64", self.op("and", self.whole, _MOST))
-        self.expected = self.variable("i64", self.op("and", self.op("lshr", self.whole, _EXPECTED), _MOST))
-        self.bytes = self.variable("i64", self.op("ashr", self.op("shl", self.whole, 3), 43))
-        self.phase = self.variable("i64", self.op("and", self.op("lshr", self.whole, _PHASE), 1))
-        self.layout = self.op("lshr", self.whole, _LAYOUT)
+        self.pending = self.variable("i64", self.whole & _MOST)
+        self.expected = self.variable("i64", (self.whole >> _EXPECTED) & _MOST)
+        self.bytes = self.variable("i64", self.op("ashr", self.whole << 3, 43))
+        self.phase = self.variable("i64", (self.whole >> _PHASE) & 1)
+        self.layout = self.whole >> _LAYOUT
 
     def write_state(self) -> None:
-        count = self.op("and", self.bytes.get(), (1 << 21) - 1)
+        count = self.bytes.get() & ((1 << 21) - 1)
         parts = (
             (self.expected.get(), _EXPECTED),
             (count, _BYTES),
             (self.phase.get(), _PHASE),
             (self.layout, _LAYOUT),
         )
-        moved = [self.op("shl", value, bit) for value, bit in parts]
+        moved = [value << bit for value, bit in parts]
         self.put(self["place"], 0, self.either(self.pending.get(), *moved))
 
     def is_operation(self, *operations: Mbarrier) -> AbstractContextManager[None]:
@@ -79,24 +79,22 @@ class _ChangeRoutine(Routine):
     def initialise(self, operation: Mbarrier, layout: int, most: int) -> None:
         count = self["value"]
         with self.is_operation(operation):
-            self.refuse_unless(self.is_below(self.op("sub", count, 1), most), MbarrierFault.COUNT)
-            twice = self.op("or", count, self.op("shl", count, _EXPECTED))
-            self.put(
-                self["place"], 0, self.op("or", twice, self.op("shl", self.const("i64", layout), _LAYOUT))
-            )
+            self.refuse_unless(self.is_below(count - 1, most), MbarrierFault.COUNT)
+            twice = count | (count << _EXPECTED)
+            self.put(self["place"], 0, twice | (self.const("i64", layout) << _LAYOUT))
             self.give(0)
 
     def expect(self, wanted: Value) -> None:
         """Add to the bytes that the phase waits for."""
-        total = self.op("add", self.bytes.get(), wanted)
-        self.refuse_unless(self.is_at_most(self.op("add", total, _MOST), 2 * _MOST), MbarrierFault.BYTES)
+        total = self.bytes.get() + wanted
+        self.refuse_unless(self.is_at_most(total + _MOST, 2 * _MOST), MbarrierFault.BYTES)
         self.bytes.put(total)
 
     def arrive(self, count: Value) -> None:
         """Subtract arrivals from those pending."""
         self.refuse_unless(self.is_at_most(count, self.pending.get()), MbarrierFault.TOO_MANY)
         self.refuse_unless(self.differs(count, 0), MbarrierFault.COUNT)
-        self.pending.put(self.op("sub", self.pending.get(), count))
+        self.pending.put(self.pending.get() - count)
         with self.is_operation(Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE):
             self.refuse_unless(self.differs(self.pending.get(), 0), MbarrierFault.COMPLETES)
         with self.is_operation(Mbarrier.DROP, Mbarrier.DROP_INCOMPLETE):
@@ -105,7 +103,7 @@ class _ChangeRoutine(Routine):
     def settle(self) -> None:
         """Begin the next phase if no arrivals and no bytes are pending; write the state to memory."""
         with self.when(self.both(self.equals(self.pending.get(), 0), self.equals(self.bytes.get(), 0))):
-            self.phase.put(self.op("xor", self.phase.get(), 1))
+            self.phase.put(self.phase.get() ^ 1)
             self.pending.put(self.expected.get())
         self.write_state()
 
@@ -116,22 +114,22 @@ def _change(r: _ChangeRoutine, place: Ptr, operation: I32, value: I64, length: I
     r.initialise(Mbarrier.INIT, 1, _MOST)
     r.initialise(Mbarrier.INIT_V1, 2, _MOST_V1)
     r.read_state()
-    r.refuse_unless(r.is_below(r.op("sub", r.layout, 1), 2), MbarrierFault.NOT_INITIALISED)
+    r.refuse_unless(r.is_below(r.layout - 1, 2), MbarrierFault.NOT_INITIALISED)
     with r.is_operation(Mbarrier.INVALIDATE):
         r.put(place, 0, r.const("i64", -1))
         r.give(0)
     r.answer(Mbarrier.IS_LAYOUT, r.equals(r.layout, value))
-    r.answer(Mbarrier.TEST_STATE, r.differs(r.op("and", r.op("lshr", value, _PHASE), 1), r.phase.get()))
-    r.answer(Mbarrier.TEST_PARITY, r.differs(r.op("and", value, 1), r.phase.get()))
+    r.answer(Mbarrier.TEST_STATE, r.differs((value >> _PHASE) & 1, r.phase.get()))
+    r.answer(Mbarrier.TEST_PARITY, r.differs(value & 1, r.phase.get()))
     r.put(result, 0, r.whole)
     with r.is_operation(Mbarrier.INCREMENT):
-        more = r.op("add", r.pending.get(), 1)
+        more = r.pending.get() + 1
         most = r.select(r.equals(r.layout, 1), r.const("i64", _MOST), _MOST_V1)
         r.refuse_unless(r.is_at_most(more, most), MbarrierFault.COUNT)
         r.pending.put(more)
         r.write_state()
         r.give(0)
-    r.expect(r.select(r.equals(operation, Mbarrier.COMPLETE), r.op("sub", 0, length), length))
+    r.expect(r.select(r.equals(operation, Mbarrier.COMPLETE), 0 - length, length))
     with r.is_operation(*_ARRIVING):
         r.arrive(value)
     r.settle()
@@ -158,16 +156,16 @@ def _each_lane(
         result = r.item(results, lane, 8)
         wrong = _change(r, place, operation, value, count, result)
         _fault_if_wrong(r, wrong, lane, address)
-        tests = r.is_at_most(r.op("sub", operation, Mbarrier.TEST_STATE), 1)
+        tests = r.is_at_most(operation - Mbarrier.TEST_STATE, 1)
         with r.when(r.both(tests, r.equals(r.field(result, 0, "i64"), 0))):
-            missed.put(r.op("or", missed.get(), r.op("shl", 1, lane)))
+            missed.put(missed.get() | (1 << lane))
             _note(r, place, address)
     r.put(r["warp"], WARP.AWAITING, missed.get())
 
 
 def _note(r: Routine, place: Value, address: Value) -> None:
     """Record the mbarrier whose phase the warp found incomplete, for the message of a deadlock."""
-    phase = r.narrow(r.op("and", r.op("lshr", r.field(place, 0, "i64"), _PHASE), 1))
+    phase = r.narrow((r.field(place, 0, "i64") >> _PHASE) & 1)
     noted = {WARP.AWAITED: r.narrow(address), WARP.AWAITED_LINE: r["line"], WARP.AWAITED_PHASE: phase}
     r.put_fields(r["warp"], noted)
 

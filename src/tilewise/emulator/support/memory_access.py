@@ -83,8 +83,8 @@ def record_fault(
         r.put(fault, FAULT.LINE, line)
         for target, source in ((FAULT.X, BLOCK.X), (FAULT.Y, BLOCK.Y), (FAULT.Z, BLOCK.Z)):
             r.put(fault, target, r.field(block, source, "i32"))
-        thread = r.op("shl", r.field(r["warp"], WARP.INDEX, "i32"), 5)
-        r.put(fault, FAULT.THREAD, r.op("add", thread, lane))
+        thread = r.field(r["warp"], WARP.INDEX, "i32") << 5
+        r.put(fault, FAULT.THREAD, thread + lane)
         r.put_fields(fault, {FAULT.ADDRESS: address, FAULT.SIZE: size, FAULT.SPACE: space})
         r.put_fields(fault, {FAULT.WRITE: write, FAULT.EXTENT: extent})
         r.store_atomic(fault, kind, "release")
@@ -95,7 +95,7 @@ def record_fault(
 def record_lanes_fault(r: Routine, kind: I32, line: I32, mask: I32) -> None:
     """Record a fault of the first lane of ``mask`` that is no access to memory."""
     r.attributes = "noinline cold"
-    record_fault(r, kind, r.op("and", r.find_lowest(mask), 31))
+    record_fault(r, kind, r.find_lowest(mask) & 31)
 
 
 # -- addresses ----------------------------------------------------------------------------------------
@@ -109,18 +109,18 @@ def find_array(r: Routine, address: I64, size: I64, hint: Ptr) -> None:
     low, high = r.variable("i64", 0), r.variable("i64", r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64"))
     with r.loop() as loop:
         loop.leave(r.is_at_least(low.get(), high.get()))
-        middle = r.op("lshr", r.op("add", low.get(), high.get()), 1)
+        middle = (low.get() + high.get()) >> 1
         item = r.item(ranges, middle, 16)
         first, last = r.field(item, 0, "i64"), r.field(item, 8, "i64")
         with r.when(r.is_below(address, first)):
             high.put(middle)
         with r.otherwise():
             with r.when(r.is_below(address, last)):
-                loop.leave(r.is_above(size, r.op("sub", last, address)))
+                loop.leave(r.is_above(size, last - address))
                 r.put(hint, 0, first)
-                r.put(hint, 8, r.op("add", r.op("sub", last, first), 1))
+                r.put(hint, 8, last - first + 1)
                 r.give(1)
-            low.put(r.op("add", middle, 1))
+            low.put(middle + 1)
     r.give(0)
 
 
@@ -137,7 +137,7 @@ def find_memory(
 def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I32, write: I32) -> None:
     """Return the pointer to the memory that a lane accesses; null after a fault."""
     ctx, count = r["ctx"], r.wide(size)
-    with r.when(r.has_any(address, r.op("sub", count, 1))):
+    with r.when(r.has_any(address, count - 1)):
         record_fault(r, FaultKind.MISALIGNED, lane, address, size, space, write)
         r.give(NULL)
     at, where = _leave_generic(r)
@@ -157,7 +157,7 @@ def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I
         with r.when(r.differs(wrong, 0)):
             _give_passed(r, wrong, at, where)
         owner.put(r.field(found, 0, "ptr"))
-        offset.put(r.op("and", at, (1 << RANK_SHIFT) - 1))
+        offset.put(at & ((1 << RANK_SHIFT) - 1))
     base, extent, when = r.variable("ptr", NULL), r.variable("i64", 0), r.when
     for kind, holder, start, length in (
         (Space.SHARED, owner.get(), BLOCK.SHARED, LAUNCH.SHARED_BYTES),
@@ -170,11 +170,11 @@ def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I
             base.put(r.field(holder, start, "ptr"))
             extent.put(r.field(ctx, length, "i64"))
         when = r.otherwise_when
-    end = r.op("add", offset.get(), count)
+    end = offset.get() + count
     with r.when(r.either(r.is_above(end, extent.get()), r.is_below(end, offset.get()))):
         _give_passed(r, FaultKind.OUT_OF_BOUNDS, at, where, extent.get())
     with r.when(r.equals(where, Space.LOCAL)):
-        base.put(r.at(base.get(), r.op("mul", r.wide(lane), extent.get())))
+        base.put(r.at(base.get(), r.wide(lane) * extent.get()))
     r.give(r.at(base.get(), offset.get()))
 
 
@@ -185,7 +185,7 @@ def _leave_generic(r: Routine) -> tuple[Value, Value]:
         space.put(Space.GLOBAL)
         when = r.when
         for kind, start in _GENERIC.items():
-            offset = r.op("sub", r["address"], start)
+            offset = r["address"] - start
             with when(r.is_below(offset, WINDOW)):
                 address.put(offset)
                 space.put(kind)
@@ -206,11 +206,11 @@ def locate_block(r: Routine, address: I64, found: Ptr) -> None:
 
     ``found`` gets the block. An address without a rank is in the block's own memory.
     """
-    number = r.op("lshr", address, RANK_SHIFT)
+    number = address >> RANK_SHIFT
     with r.when(r.equals(number, 0)):
         r.put(found, 0, r["block"])
         r.give(0)
-    rank = r.op("sub", number, 1)
+    rank = number - 1
     r.give_if(r.is_at_least(rank, r.field(r["ctx"], LAUNCH.CLUSTER, "i64")), FaultKind.NO_BLOCK)
     block = find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), rank)
     done = r.wide(r.field(block, BLOCK.DONE, "i32"))
@@ -224,26 +224,26 @@ def _near(r: Routine, addresses: Ptr, mask: I32, size: I64, space: I32) -> None:
     many addresses may start an access of ``size`` bytes; zeros if it lies in no block.
     """
     whole = "{ ptr, i64, i64 }"
-    lane = r.op("and", r.find_lowest(mask), 31)
+    lane = r.find_lowest(mask) & 31
     address = r.element(addresses, lane, "i64")
     generic = r.equals(space, Space.GENERIC)
     window = r.select(generic, r.const("i64", GENERIC_SHARED), 0)
-    away = r.op("sub", address, window)
+    away = address - window
     none = Value(whole, "zeroinitializer")
     own = r.equals(space, Space.OWN)
-    named = r.op("or", generic, r.equals(space, Space.SHARED))
+    named = generic | r.equals(space, Space.SHARED)
     inside = r.is_below(away, WINDOW)
     plain = r.is_below(away, 1 << RANK_SHIFT)
-    r.give_if(r.negation(r.op("or", r.both(own, plain), r.both(named, inside))), none)
+    r.give_if(r.negation(r.both(own, plain) | r.both(named, inside)), none)
     found = r.reserve("ptr")
     wrong = locate_block(r, away, found)
     r.give_if(r.differs(wrong, 0), none)
     base = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
-    offset = r.op("and", away, (1 << RANK_SHIFT) - 1)
-    room = r.op("add", r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), 1)
+    offset = away & ((1 << RANK_SHIFT) - 1)
+    room = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64") + 1
     limit = r.intrinsic("llvm.usub.sat", room, size)
     first = r.set(whole, f"insertvalue {none}, {base}, 0")
-    second = r.set(whole, f"insertvalue {first}, {r.op('sub', address, offset)}, 1")
+    second = r.set(whole, f"insertvalue {first}, {address - offset}, 1")
     r.give(r.set(whole, f"insertvalue {second}, {limit}, 2"))
 
 
@@ -281,10 +281,10 @@ def pass_or_fault(
 
 def _find_exited(r: Routine, place: MutableValue) -> None:
     """Set ``place`` to the shared memory of an exited block, if the address lies within it."""
-    rank = r.op("sub", r.op("lshr", r["address"], RANK_SHIFT), 1)
-    offset = r.op("and", r["address"], (1 << RANK_SHIFT) - 1)
+    rank = (r["address"] >> RANK_SHIFT) - 1
+    offset = r["address"] & ((1 << RANK_SHIFT) - 1)
     size, count = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), r.wide(r["size"])
-    with r.when(r.is_at_most(r.op("add", offset, count), size)):
+    with r.when(r.is_at_most(offset + count, size)):
         owner = find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), rank)
         place.put(r.at(r.field(owner, BLOCK.SHARED, "ptr"), offset))
 
@@ -292,8 +292,8 @@ def _find_exited(r: Routine, place: MutableValue) -> None:
 def _find_zeros(r: Routine, place: MutableValue) -> None:
     """Set ``place`` to zeros for a read in the window of shared memory, or just behind an array."""
     zeros, count = r.field(r["ctx"], LAUNCH.ZEROS, "ptr"), r.wide(r["size"])
-    shared = r.op("or", r.equals(r["space"], Space.SHARED), r.equals(r["space"], Space.OWN))
-    end = r.op("add", r.op("and", r["address"], (1 << RANK_SHIFT) - 1), count)
+    shared = r.equals(r["space"], Space.SHARED) | r.equals(r["space"], Space.OWN)
+    end = (r["address"] & ((1 << RANK_SHIFT) - 1)) + count
     with r.when(r.both(shared, r.is_at_most(end, _MULTIPROCESSOR))):
         place.put(zeros)
     with r.when(r.equals(r["space"], Space.GLOBAL)):
@@ -301,10 +301,10 @@ def _find_zeros(r: Routine, place: MutableValue) -> None:
         with r.count(r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64")) as i:
             item = r.item(ranges, i, 16)
             first, last = r.field(item, 0, "i64"), r.field(item, 8, "i64")
-            size = r.op("sub", last, first)
-            given = r.op("and", r.op("add", size, _GIVEN_OUT - 1), -_GIVEN_OUT)
-            away = r.op("sub", r["address"], first)
-            fits = r.is_at_most(r.op("add", away, count), given)
+            size = last - first
+            given = (size + (_GIVEN_OUT - 1)) & (-_GIVEN_OUT)
+            away = r["address"] - first
+            fits = r.is_at_most(away + count, given)
             with r.when(r.both(fits, r.is_below(away, given))):
                 place.put(zeros)
 
@@ -328,12 +328,12 @@ def _transfer(r: Routine, stores: bool) -> None:
     base, start, limit = (r.set(type_, f"extractvalue {window}, {i}") for i, type_ in enumerate(types))
     with r.each_lane(r["mask"]) as lane:
         address = r.element(r["addresses"], lane, "i64")
-        away = r.op("sub", address, start)
-        even = r.equals(r.op("and", away, r.op("sub", size, 1)), 0)
+        away = address - start
+        even = r.equals(away & (size - 1), 0)
         place = r.variable("ptr", r.at(base, away))
         with r.unless(r.both(r.is_below(away, limit), even)):
             place.put(find_memory(r, address, r["size"], r["space"], lane, int(stores)))
-        mine = r.at(r["data"], r.op("mul", r.wide(lane), size))
+        mine = r.at(r["data"], r.wide(lane) * size)
         _copy_few(r, *((place.get(), mine) if stores else (mine, place.get())))
 
 
@@ -361,7 +361,7 @@ def copy_to_shared(
         count = r.element(reads, lane, "i32")
         with r.when(r.differs(count, 0)):
             source = r.element(sources, lane, "i64")
-            with r.when(r.has_any(source, r.op("sub", whole, 1))):
+            with r.when(r.has_any(source, whole - 1)):
                 record_fault(r, FaultKind.MISALIGNED, lane, source, size, Space.GLOBAL)
                 r.give(1)
             origin = r.variable("ptr", r.as_pointer(source))

@@ -66,21 +66,21 @@ class _ClusterRoutine(Routine):
         # Where a seeded round starts, and how far it steps: it meets every warp once, in an order of its own.
         seed, step = advance_seed(self), self.variable("i64", 1)
         with self.when(self.equals(self.order, _SEEDED)):
-            step.put(_choose_step(self, self.count_of_warps, self.op("lshr", seed, 17)))
+            step.put(_choose_step(self, self.count_of_warps, seed >> 17))
         self.progress, self.ready = self.variable("i1", 0), self.variable("i1", 0)
-        self.begin, self.step = self.op("lshr", seed, 33), step.get()
+        self.begin, self.step = seed >> 33, step.get()
         return seed
 
     def choose_warp(self, i: Value) -> tuple[Value, Value]:
         """Return the block and the warp that are next in the round's order."""
         count = self.count_of_warps
-        backwards = self.op("sub", self.op("sub", count, 1), i)
+        backwards = count - 1 - i
         chosen = self.variable("i64", self.select(self.equals(self.order, _BACKWARDS), backwards, i))
         with self.when(self.equals(self.order, _SEEDED)):
-            chosen.put(self.op("urem", self.op("add", self.begin, self.op("mul", i, self.step)), count))
+            chosen.put((self.begin + i * self.step) % count)
         # NOTE: 32 bits are divided in a third of the time.
-        rank = self.wide(self.op("udiv", self.narrow(chosen.get()), self.narrow(self.warps)))
-        number = self.op("sub", chosen.get(), self.op("mul", rank, self.warps))
+        rank = self.wide(self.narrow(chosen.get()) // self.narrow(self.warps))
+        number = chosen.get() - rank * self.warps
         block = find_block(self, self["first"], rank)
         return block, find_warp(self, block, number)
 
@@ -140,7 +140,7 @@ class _ClusterRoutine(Routine):
 def _run_cluster(r: _ClusterRoutine, first: Ptr) -> None:
     """Run a cluster's warps by turns until the cluster is complete or cannot go on: an ``Outcome``."""
     r.warps, r.order = r.launch(LAUNCH.WARPS), r.launch(LAUNCH.ORDER)
-    r.count_of_warps = r.op("mul", r.warps, r.launch(LAUNCH.CLUSTER))
+    r.count_of_warps = r.warps * r.launch(LAUNCH.CLUSTER)
     with r.loop():
         _give_if_stopped(r)
         seed = r.begin_round()
@@ -151,21 +151,21 @@ def _run_cluster(r: _ClusterRoutine, first: Ptr) -> None:
         r.give_unless_zero(free_waiting(r, block=first), Outcome.ENDED)
         r.give_if_stuck()
         # Where clusters take turns, every other round is the last for now.
-        pauses, tails = r.differs(r.launch(LAUNCH.PAUSES), 0), r.is_below(r.op("lshr", seed, 60), 8)
+        pauses, tails = r.differs(r.launch(LAUNCH.PAUSES), 0), r.is_below(seed >> 60, 8)
         r.give_if(r.both(tails, pauses), Outcome.PAUSED)
 
 
 @routine("tw_step", "i64")
 def _choose_step(r: Routine, warps: I64, wish: I64) -> None:
     """Return a step like ``wish`` that meets every one of some warps: it and their number have no common divisor."""
-    step = r.variable("i64", r.op("urem", wish, warps))
+    step = r.variable("i64", wish % warps)
     with r.loop():
         divided, divisor = r.variable("i64", warps), r.variable("i64", step.get())
         with r.loop() as euclid:
             a, b = divided.get(), divisor.get()
             euclid.leave(r.equals(b, 0))
             divided.put(b)
-            divisor.put(r.op("urem", a, b))
+            divisor.put(a % b)
         r.give_if(r.equals(divided.get(), 1), step.get())
         step.add(1)
 
@@ -209,7 +209,7 @@ def choose_next(r: Routine) -> None:
 def begin_cluster(r: Routine, first: Ptr, number: I64) -> None:
     """Make a cluster ready to run."""
     ctx = r["ctx"]
-    threads = r.op("mul", r.field(ctx, LAUNCH.THREADS, "i64"), r.field(ctx, LAUNCH.CLUSTER, "i64"))
+    threads = r.field(ctx, LAUNCH.THREADS, "i64") * r.field(ctx, LAUNCH.CLUSTER, "i64")
     r.put_fields(first, {BLOCK.PRESENT: r.narrow(threads), BLOCK.ARRIVED: 0, BLOCK.LEFT: 0})
     r.put(first, BLOCK.TURNS, r.const("i64", 0))
     with each_block(r, first) as (rank, block):
@@ -230,22 +230,19 @@ def _place_block(r: Routine, number: I64, rank: I64) -> None:
         for axis, coordinate in zip(within, _coordinates(r, rank, *size[:2]), strict=True):
             axis.put(coordinate)
     inside = [axis.get() for axis in within]
-    x, y, z = (
-        r.op("add", r.op("mul", at, length), offset)
-        for at, length, offset in zip(cluster, size, inside, strict=True)
-    )
+    x, y, z = (at * length + offset for at, length, offset in zip(cluster, size, inside, strict=True))
     targets = [BLOCK.X, BLOCK.Y, BLOCK.Z, BLOCK.CLUSTER_X, BLOCK.CLUSTER_Y, BLOCK.CLUSTER_Z]
     targets += [BLOCK.RANK_X, BLOCK.RANK_Y, BLOCK.RANK_Z, BLOCK.RANK]
     for offset, value in zip(targets, (x, y, z, *cluster, *inside, rank), strict=True):
         r.put(r["block"], offset, r.narrow(value))
-    row = r.op("add", r.op("mul", z, r.field(ctx, LAUNCH.GRID_Y, "i64")), y)
-    r.put(r["block"], BLOCK.NUMBER, r.op("add", r.op("mul", row, r.field(ctx, LAUNCH.GRID_X, "i64")), x))
+    row = z * r.field(ctx, LAUNCH.GRID_Y, "i64") + y
+    r.put(r["block"], BLOCK.NUMBER, row * r.field(ctx, LAUNCH.GRID_X, "i64") + x)
 
 
 def _coordinates(r: Routine, number: Value, width: Value, height: Value) -> tuple[Value, Value, Value]:
     """Return the place of a number in a box that is counted along x first, then y, then z."""
-    rest = r.op("udiv", number, width)
-    return r.op("urem", number, width), r.op("urem", rest, height), r.op("udiv", rest, height)
+    rest = number // width
+    return number % width, rest % height, rest // height
 
 
 @routine("tw_init", "void", "ctx", "block")
@@ -257,7 +254,7 @@ def _reset_block(r: Routine) -> None:
     r.put(block, BLOCK.LIVE, threads)
     r.fill(r.at(block, BLOCK.BARRIERS), 0, BARRIERS * BARRIER.SIZE)
     r.fill(r.field(block, BLOCK.SHARED, "ptr"), _POISON, r.field(ctx, LAUNCH.SHARED_BYTES, "i64"))
-    local = r.op("mul", r.field(ctx, LAUNCH.LOCAL_BYTES, "i64"), 32)
+    local = r.field(ctx, LAUNCH.LOCAL_BYTES, "i64") * 32
     with each_warp(r, block) as (number, warp):
         zeros = (WARP.RESUME, WARP.STATUS, WARP.BLOCKED, WARP.MEETING, WARP.GENERAL, WARP.AWAITING)
         r.put_fields(warp, dict.fromkeys(zeros, 0))
@@ -265,8 +262,8 @@ def _reset_block(r: Routine) -> None:
             r.fill(r.at(warp, field), 0, size)
         index = r.narrow(number)
         r.put(warp, WARP.INDEX, index)
-        room = r.op("sub", threads, r.op("shl", index, 5))
-        some = r.op("sub", r.op("shl", 1, r.op("and", room, 31)), 1)
+        room = threads - (index << 5)
+        some = (1 << (room & 31)) - 1
         r.put(warp, WARP.LIVE, r.select(r.is_below(room, 32), some, -1))
         r.fill(r.field(warp, WARP.LOCAL, "ptr"), _POISON, local)
     r.call("tw_check_begin", "void", ctx, block)

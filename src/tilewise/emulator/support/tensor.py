@@ -85,11 +85,11 @@ class _PlanRoutine(Routine):
 
     def is_outside(self, length: Value, limit: str) -> Value:
         """Return whether a length is 0, or above its limit."""
-        return self.is_above(self.op("sub", length, 1), LIMITS[limit] - 1)
+        return self.is_above(length - 1, LIMITS[limit] - 1)
 
     def check_kind(self) -> None:
         asked = request(self, self["data"], REQUEST.IM2COL)
-        least = self.select(self.op("or", self.interleaved, self.im2col), self.const("i64", 3), 1)
+        least = self.select(self.interleaved | self.im2col, self.const("i64", 3), 1)
         self.refuse(self.is_above(self.rank, AXES), 11)
         self.refuse(self.is_below(self.rank, least), 11)
         self.refuse(self.differs(self.rank, request(self, self["data"], REQUEST.SIZE)), 2)
@@ -109,21 +109,21 @@ class _PlanRoutine(Routine):
     def store_element(self) -> None:
         """Store what the element type says, and the tensor's address."""
         packed = sum((size.bit_length() - 1) << (2 * number) for number, size in enumerate(ELEMENT_SIZES))
-        power = self.op("and", self.op("lshr", packed, self.op("mul", self.type_number, 2)), 3)
-        self.size = self.op("shl", 1, power)
-        self.unit = self.select(self.interleaved, self.op("shl", self.interleave, 4), self.size)
-        self.grain = self.op("shl", self.intrinsic("llvm.umax", self.interleave, 1), 4)
+        power = (packed >> (self.type_number * 2)) & 3
+        self.size = 1 << power
+        self.unit = self.select(self.interleaved, self.interleave << 4, self.size)
+        self.grain = self.intrinsic("llvm.umax", self.interleave, 1) << 4
         address = self.field(self.tensor, MAP.ADDRESS, "i64")
         self.check_grain(address)
         self.put_fields(self.plan, {PLAN.ADDRESS: address, PLAN.UNIT: self.unit})
         self.put_fields(
             self.plan, {PLAN.ELEMENT: self.narrow(self.type_number), PLAN.NAN: self.narrow(self.nan)}
         )
-        self.rounds = self.is_at_most(self.op("sub", self.type_number, _TF32), 1)
+        self.rounds = self.is_at_most(self.type_number - _TF32, 1)
         self.put(self.plan, PLAN.ROUNDS, self.cast("zext", self.rounds, "i32"))
 
     def check_grain(self, value: Value) -> None:
-        wrong = self.op("and", value, self.op("sub", self.grain, 1))
+        wrong = value & (self.grain - 1)
         self.refuse(self.differs(wrong, 0), 5)
 
     def store_axis(self, axis: int) -> None:
@@ -143,13 +143,13 @@ class _PlanRoutine(Routine):
         else:
             step = self.select(self.interleaved, step, one)
         start = self.field(self["data"], REQUEST.COORDINATES + 8 * axis, "i64")
-        start = self.select(there, self.op("ashr", self.op("shl", start, 32), 32), zero)
+        start = self.select(there, self.op("ashr", start << 32, 32), zero)
         box = self.wide(self.field(self.tensor, MAP.BOX + 2 * axis, "i16"))
         tiled = self.both(there, self.negation(self.im2col))
         self.refuse(self.both(tiled, self.is_outside(box, "box")), 7)
-        count = self.op("udiv", self.op("add", box, self.op("sub", step, 1)), step)
+        count = (box + (step - 1)) // step
         # An interleaved copy takes one slice of the axis that counts slices.
-        slices = self.both(self.interleaved, self.equals(self.op("add", number, 2), self.rank))
+        slices = self.both(self.interleaved, self.equals(number + 2, self.rank))
         count = self.select(self.both(tiled, self.negation(slices)), count, one)
         fields = {PLAN.SIZE: size, PLAN.STEP: step, PLAN.STRIDE: stride, PLAN.START: start, PLAN.COUNT: count}
         self.put_fields(self.plan, {offset + 8 * axis: value for offset, value in fields.items()})
@@ -161,20 +161,20 @@ class _PlanRoutine(Routine):
         plain = self.negation(self.interleaved)
         with self.when(self.im2col):
             self.put(plan, PLAN.COUNT, self.select(plain, length, 1))
-        whole = self.op("mul", length, self.size)
+        whole = length * self.size
         self.refuse(self.has_any(whole, 15), 8)
-        row = self.op("mul", self.field(plan, PLAN.COUNT, "i64"), self.unit)
-        span = self.op("shl", 16, self.swizzle)
+        row = self.field(plan, PLAN.COUNT, "i64") * self.unit
+        span = 16 << self.swizzle
         turned = self.differs(self.swizzle, 0)
         self.refuse(self.both(plain, turned, self.is_above(row, span)), 8)
         self.put(plan, PLAN.ROW, row)
         self.put(plan, PLAN.PITCH, self.select(self.both(plain, turned), span, row))
-        self.put(plan, PLAN.SWIZZLE, self.op("sub", self.op("shl", 1, self.swizzle), 1))
+        self.put(plan, PLAN.SWIZZLE, (1 << self.swizzle) - 1)
         step = self.differs(self.field(plan, PLAN.STEP, "i64"), 1)
-        first = self.op("mul", self.field(plan, PLAN.START, "i64"), self.size)
+        first = self.field(plan, PLAN.START, "i64") * self.size
         self.refuse(self.both(plain, self.has_any(first, 15)), 12)
         # A row is copied as it is unless elements of it are skipped or rounded. NOTE: pixels have no gaps.
-        odd = self.op("or", self.rounds, self.both(step, self.negation(self.im2col)))
+        odd = self.rounds | self.both(step, self.negation(self.im2col))
         self.put(plan, PLAN.ODD, self.cast("zext", odd, "i32"))
 
     def store_images(self) -> None:
@@ -184,28 +184,28 @@ class _PlanRoutine(Routine):
             self.refuse(self.is_outside(pixels, "pixels"), 7)
             self.put(self.plan, PLAN.PIXELS, pixels)
             first = self.select(self.interleaved, self.const("i64", 0), 1)
-            with self.count(self.op("sub", self.rank, 2)) as i:
-                self.store_corner(i, self.op("mul", self.op("add", first, i), 8))
-            last = self.at(self.plan, self.op("mul", self.op("sub", self.rank, 1), 8))
+            with self.count(self.rank - 2) as i:
+                self.store_corner(i, (first + i) * 8)
+            last = self.at(self.plan, (self.rank - 1) * 8)
             self.put_fields(
                 last, {PLAN.BOUNDED: self.const("i64", 1), PLAN.UPPER: self.const("i64", 1 << 62)}
             )
 
     def store_corner(self, i: Value, axis: Value) -> None:
         """Store the bounds of one axis of an image. ``axis`` is the offset of its numbers in the plan."""
-        mine, corner = self.at(self.plan, axis), self.at(self.tensor, self.op("mul", i, 2))
+        mine, corner = self.at(self.plan, axis), self.at(self.tensor, i * 2)
         lower, upper = (
             self.resize(self.field(corner, of, "i16"), "i64", True) for of in (MAP.LOWER, MAP.UPPER)
         )
-        upper = self.op("add", self.op("sub", self.field(mine, PLAN.SIZE, "i64"), 1), upper)
+        upper = self.field(mine, PLAN.SIZE, "i64") - 1 + upper
         start = self.field(mine, PLAN.START, "i64")
         below, above = self.compare("icmp slt", start, lower), self.compare("icmp sgt", start, upper)
-        self.refuse(self.op("or", below, above), 13)
-        offset = self.field(self.at(self["data"], self.op("mul", i, 8)), REQUEST.OFFSETS, "i64")
-        offset = self.op("and", offset, 0xFFFF)
+        self.refuse(below | above, 13)
+        offset = self.field(self.at(self["data"], i * 8), REQUEST.OFFSETS, "i64")
+        offset &= 0xFFFF
         # 16 bits for one axis, 8 for each of two, 5 for each of three.
-        bits = self.op("udiv", 16, self.op("sub", self.rank, 2))
-        self.refuse(self.differs(self.op("lshr", offset, bits), 0), 14)
+        bits = 16 // (self.rank - 2)
+        self.refuse(self.differs(offset >> bits, 0), 14)
         self.put_fields(mine, {PLAN.LOWER: lower, PLAN.UPPER: upper, PLAN.OFFSETS: offset})
         self.put(mine, PLAN.BOUNDED, self.const("i64", 1))
 
@@ -215,13 +215,13 @@ class _PlanRoutine(Routine):
         with self.unless(self.im2col):
             rows.put(self.const("i64", 1))
             for axis in range(1, AXES):
-                rows.put(self.op("mul", rows.get(), self.field(self.plan, PLAN.COUNT + 8 * axis, "i64")))
+                rows.put(rows.get() * self.field(self.plan, PLAN.COUNT + 8 * axis, "i64"))
         count, row = rows.get(), self.field(self.plan, PLAN.ROW, "i64")
-        extent = self.op("mul", count, self.field(self.plan, PLAN.PITCH, "i64"))
+        extent = count * self.field(self.plan, PLAN.PITCH, "i64")
         turned = self.both(self.interleaved, self.differs(self.swizzle, 0))
         line = self.select(turned, self.const("i64", 127), 0)
-        extent = self.without(self.op("add", extent, line), line)
-        self.put_fields(self.plan, {PLAN.EXTENT: extent, PLAN.TOTAL: self.op("mul", count, row)})
+        extent = self.without(extent + line, line)
+        self.put_fields(self.plan, {PLAN.EXTENT: extent, PLAN.TOTAL: count * row})
 
 
 @routine("tw_tensor_plan", "i32", *POINTERS)
@@ -249,8 +249,8 @@ def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
     """Resolve an address of shared memory and store its host pointer in the plan."""
     refuse_if(r, r.has_any(address, _LINE - 1), 17, address)
     place = find_span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
-    offset = r.op("and", address, _OFFSETS)
-    r.put(plan, PLAN.BASE, r.at(place, r.op("sub", 0, offset)))
+    offset = address & _OFFSETS
+    r.put(plan, PLAN.BASE, r.at(place, 0 - offset))
     r.put(plan, PLAN.AT, offset)
 
 
@@ -311,7 +311,7 @@ def _rows(r: Routine, plan: Ptr, lane: I32, line: I32, verb: I32) -> None:
     with r.otherwise(), r.count(r.field(plan, PLAN.PIXELS, "i64")):
         shifted = r.reserve(f"[{8 * AXES} x i8]", 64)
         for axis in range(AXES):
-            there = r.op("add", r.field(at, 8 * axis, "i64"), r.field(plan, PLAN.OFFSETS + 8 * axis, "i64"))
+            there = r.field(at, 8 * axis, "i64") + r.field(plan, PLAN.OFFSETS + 8 * axis, "i64")
             r.put(shifted, 8 * axis, there)
         _row(r, shifted, offset.get())
         offset.add(pitch)
@@ -336,7 +336,7 @@ def _next_pixel(r: Routine, at: Value) -> None:
     for axis in range(AXES):
         bounded = r.differs(r.field(plan, PLAN.BOUNDED + 8 * axis, "i64"), 0)
         with r.when(r.both(going.get(), bounded)):
-            there = r.op("add", r.field(at, 8 * axis, "i64"), r.field(plan, PLAN.STEP + 8 * axis, "i64"))
+            there = r.field(at, 8 * axis, "i64") + r.field(plan, PLAN.STEP + 8 * axis, "i64")
             beyond = r.compare("icmp sgt", there, r.field(plan, PLAN.UPPER + 8 * axis, "i64"))
             r.put(at, 8 * axis, r.select(beyond, r.field(plan, PLAN.LOWER + 8 * axis, "i64"), there))
             going.put(beyond)
@@ -350,18 +350,18 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
     for axis in range(1, AXES):
         here = r.field(at, 8 * axis, "i64")
         there = r.both(there, r.is_below(here, r.field(plan, PLAN.SIZE + 8 * axis, "i64")))
-        place = r.op("add", place, r.op("mul", here, r.field(plan, PLAN.STRIDE + 8 * axis, "i64")))
+        place += here * r.field(plan, PLAN.STRIDE + 8 * axis, "i64")
     start, step = r.field(at, 0, "i64"), r.field(plan, PLAN.STEP, "i64")
     count = r.field(plan, PLAN.COUNT, "i64")
     # The elements start + i·step, of which those from ``low`` up to ``high`` are not outside.
     zero = r.const("i64", 0)
-    before = r.intrinsic("llvm.smax", r.op("sub", zero, start), zero)
-    low = r.op("udiv", r.op("add", before, r.op("sub", step, 1)), step)
-    after = r.intrinsic("llvm.smax", r.op("sub", r.field(plan, PLAN.SIZE, "i64"), start), zero)
-    high = r.op("udiv", r.op("add", after, r.op("sub", step, 1)), step)
+    before = r.intrinsic("llvm.smax", zero - start, zero)
+    low = (before + (step - 1)) // step
+    after = r.intrinsic("llvm.smax", r.field(plan, PLAN.SIZE, "i64") - start, zero)
+    high = (after + (step - 1)) // step
     high = r.select(there, r.intrinsic("llvm.smin", high, count), zero)
     low = r.intrinsic("llvm.smin", low, high)
-    place = r.op("add", place, r.op("mul", start, r.field(plan, PLAN.UNIT, "i64")))
+    place += start * r.field(plan, PLAN.UNIT, "i64")
     row = (plan, offset, place, low, high)
     with r.when(r.equals(r["verb"], Verb.LOAD)):
         r.give_unless_zero(_fetch(r, *row, r["lane"]))
@@ -374,7 +374,7 @@ def _row(r: Routine, at: Value, offset: Value) -> None:
 def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
     """Return a pointer to global memory; the plan caches the array that was found last."""
     plan = r["plan"]
-    away = r.op("sub", address, r.field(plan, PLAN.FIRST, "i64"))
+    away = address - r.field(plan, PLAN.FIRST, "i64")
     limit = r.intrinsic("llvm.usub.sat", r.field(plan, PLAN.LIMIT, "i64"), count)
     with r.when(r.is_at_least(away, limit)):
         known = find_array(r, address, count, r.at(plan, PLAN.FIRST))
@@ -425,22 +425,22 @@ def _copy_in(r: Routine, scratch: Value, unit: Value) -> None:
     """Copy the elements of a row that are in the tensor."""
     step = r.field(r["plan"], PLAN.STEP, "i64")
     with r.when(r.equals(step, 1)):
-        count = r.op("mul", r.op("sub", r["high"], r["low"]), unit)
-        skip = r.op("mul", r["low"], unit)
-        given = _reach(r, r.op("add", r["place"], skip), count, 0)
+        count = (r["high"] - r["low"]) * unit
+        skip = r["low"] * unit
+        given = _reach(r, r["place"] + skip, count, 0)
         r.copy(r.at(scratch, skip), given, count)
     with r.otherwise(), r.count(r["high"], r["low"]) as i:
-        far = r.op("mul", r.op("mul", i, step), unit)
-        given = _reach(r, r.op("add", r["place"], far), unit, 0)
-        r.copy(r.at(scratch, r.op("mul", i, unit)), given, unit)
+        far = (i * step) * unit
+        given = _reach(r, r["place"] + far, unit, 0)
+        r.copy(r.at(scratch, i * unit), given, unit)
 
 
 def _round(r: Routine, scratch: Value, unit: Value) -> None:
     """Round elements to tf32, the upper 19 bits of an f32."""
-    with r.count(r.op("mul", r["high"], unit), r.op("mul", r["low"], unit), 4) as at:
+    with r.count(r["high"] * unit, r["low"] * unit, 4) as at:
         place = r.at(scratch, at)
         number = r.cast("bitcast", r.field(place, 0, "i32"), "float")
-        r.put(place, 0, r.op("shl", narrow(r, number, FORMATS["tf32"], "rn"), 13))
+        r.put(place, 0, narrow(r, number, FORMATS["tf32"], "rn") << 13)
 
 
 @routine("tw_tensor_place", "void")
@@ -453,17 +453,17 @@ def _locate(r: Routine, plan: Ptr, offset: I64, row: Ptr, back: I32) -> None:
         r.copy(r.select(back, row, here), r.select(back, here, row), length)
         r.give()
     # A line of 128 bytes that is a row of its own: all of it is turned round alike.
-    line = r.both(r.equals(length, _LINE), r.equals(r.op("and", offset, _LINE - 1), 0), r.negation(back))
+    line = r.both(r.equals(length, _LINE), r.equals(offset & (_LINE - 1), 0), r.negation(back))
     with r.when(line):
         turn = _turn(r, offset, swizzle)
         here = r.at(base, offset)
         for chunk in range(_LINE // _CHUNK):
             value = r.field(row, chunk * _CHUNK, "<4 x i32>")
-            r.put(r.at(here, r.op("xor", turn, chunk * _CHUNK)), 0, value)
+            r.put(r.at(here, turn ^ (chunk * _CHUNK)), 0, value)
         r.give()
     with r.count(length, step=_CHUNK) as at:
-        there = r.op("add", offset, at)
-        here = r.at(base, r.op("xor", there, _turn(r, there, swizzle)))
+        there = offset + at
+        here = r.at(base, there ^ _turn(r, there, swizzle))
         mine = r.at(row, at)
         value = r.load("<4 x i32>", r.select(back, here, mine).ref, 1)
         r.store(value, r.select(back, mine, here).ref, 1)
@@ -471,7 +471,7 @@ def _locate(r: Routine, plan: Ptr, offset: I64, row: Ptr, back: I32) -> None:
 
 def _turn(r: Routine, offset: Value, swizzle: Value) -> Value:
     """Return the bits that the swizzle flips in an address."""
-    return r.op("shl", r.op("and", r.op("lshr", offset, 7), swizzle), 4)
+    return ((offset >> 7) & swizzle) << 4
 
 
 # -- stores ---------------------------------------------------------------------------------------------
@@ -487,25 +487,25 @@ def _gather(
     straight = r.at(r.field(plan, PLAN.BASE, "ptr"), offset)
     now = r.field(plan, PLAN.STORE_STEP, "i32")
     writes, over = (r.equals(now, one) for one in (StoreStep.WRITE, StoreStep.RELEASE))
-    with r.unless(r.op("or", plain, over)):
+    with r.unless(plain | over):
         _locate(r, plan, offset, scratch, 1)
     row = r.select(plain, straight, scratch)
     reduces = r.equals(verb, Verb.REDUCE)
     with r.when(r.equals(step, 1)):
-        skip = r.op("mul", low, unit)
-        place, given = r.op("add", r["place"], skip), r.at(row, skip)
-        exact = r.op("mul", r.op("sub", high, low), unit)
+        skip = low * unit
+        place, given = r["place"] + skip, r.at(row, skip)
+        exact = (high - low) * unit
         with r.unless(writes):
             follow(r, place, exact, reduces, given, now)
             r.give(0)
         # The last 16 bytes are written whole, but not beyond the array: behind it, on a GPU, lies no other array.
-        rounded = r.op("and", r.op("add", exact, _CHUNK - 1), -_CHUNK)
+        rounded = (exact + (_CHUNK - 1)) & (-_CHUNK)
         room = find_array(r, place, rounded, r.at(plan, PLAN.FIRST))
         count = r.select(room, rounded, exact)
         _deliver(r, _reach(r, place, count, 1), given, count)
     with r.otherwise(), r.count(high, low) as i:
-        far = r.op("mul", r.op("mul", i, step), unit)
-        place, given = r.op("add", r["place"], far), r.at(row, r.op("mul", i, unit))
+        far = (i * step) * unit
+        place, given = r["place"] + far, r.at(row, i * unit)
         with r.when(writes):
             _deliver(r, _reach(r, place, unit, 1), given, unit)
         with r.otherwise():

@@ -38,32 +38,30 @@ class Descriptor:
 
     def __init__(self, r: Routine, bits: Value) -> None:
         self.r, self.bits = r, bits
-        self.start, self.leading, self.stride = (
-            r.op("shl", self._field(low, 0x3FFF), 4) for low in (0, 16, 32)
-        )
+        self.start, self.leading, self.stride = (self._field(low, 0x3FFF) << 4 for low in (0, 16, 32))
         mode = self._field(62, 3)
         self.plain = r.equals(mode, 0)
-        self.span = r.select(self.plain, _ROW_BYTES, r.op("lshr", 256, mode))
-        self.chunks = r.op("sub", r.op("lshr", self.span, 4), 1)  # less one; a mask
-        self.wide = r.select(self.plain, 0, r.op("sub", 4, mode))
+        self.span = r.select(self.plain, _ROW_BYTES, 256 >> mode)
+        self.chunks = (self.span >> 4) - 1  # less one; a mask
+        self.wide = r.select(self.plain, 0, 4 - mode)
         self.base = self._field(49, 7)
 
     def _field(self, low: int, mask: int) -> Value:
         r = self.r
-        return r.narrow(r.op("and", r.op("lshr", self.bits, low), mask))
+        return r.narrow((self.bits >> low) & mask)
 
     def find_brick(self, inner: Value, outer: Value, across: Value | bool) -> Value:
         """Return where a brick starts before the swizzle; of a swizzled matrix, some bricks lie side by side."""
         r = self.r
-        beside = r.op("shl", r.op("and", inner, self.chunks), 4)
-        beyond = r.op("lshr", inner, self.wide)
+        beside = (inner & self.chunks) << 4
+        beyond = inner >> self.wide
         near, far = self.leading, self.stride
         if across is not False:
             near, far = r.select(self.plain, far, near), r.select(self.plain, near, far)
         if isinstance(across, Value):
             near, far = r.select(across, near, self.leading), r.select(across, far, self.stride)
-        at = r.op("add", self.start, r.op("add", beside, r.op("mul", beyond, near)))
-        return r.op("add", at, r.op("mul", outer, far))
+        at = self.start + (beside + beyond * near)
+        return at + outer * far
 
 
 class Matrix(Descriptor):
@@ -93,10 +91,10 @@ class Matrix(Descriptor):
         r = self.r
         inner, outer = (j, r.const("i32", c)) if self.across else (r.const("i32", c), j)
         at = self.find_brick(inner, outer, self.across)
-        places = r.op("add", self.rows, _spread(r, at))
-        turns = r.op("lshr", places, _fixed(7))
-        turns = r.op("and", r.op("sub", turns, self.phase), self.mask)
-        places = r.op("xor", places, r.op("shl", turns, _fixed(4)))
+        places = self.rows + _spread(r, at)
+        turns = places >> _fixed(7)
+        turns = (turns - self.phase) & self.mask
+        places ^= turns << _fixed(4)
         furthest = r.load(_ROW, self.furthest, 32)
         r.store(r.intrinsic("llvm.umax", furthest, places), self.furthest, 32)
         places = r.intrinsic("llvm.umin", places, self.limit)
@@ -113,7 +111,7 @@ class Matrix(Descriptor):
         r.declare("llvm.vector.reduce.umax.v8i32", "i32", [_ROW])
         most = r.set("i32", f"call i32 @llvm.vector.reduce.umax.v8i32({furthest})")
         small = r.is_below(self.room, _ROW_BYTES)
-        with r.when(r.op("or", small, r.is_above(most, self.last))):
+        with r.when(small | r.is_above(most, self.last)):
             access = (self.bits, most, Space.SHARED, self.across, self.room)
             record_fault(r, FaultKind.MATRIX, 0, *access, line=line)
             r.give(1)

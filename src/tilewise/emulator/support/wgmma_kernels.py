@@ -126,15 +126,15 @@ def pack(form: WgmmaForm) -> Routine:
     r = Routine(form.pack_name, "i32", **_ARGUMENTS)
     info = r.field(r["records"], RECORD.INFO, "ptr", 8)
     columns = r.wide(r.field(info, INFO.COLUMNS, "i32", 4))
-    total = r.op("mul", r["count"], form.depth)
+    total = r["count"] * form.depth
     with r.count(r["count"]) as i:
         record = r.item(r["records"], i, RECORD.SIZE)
         matrix = Matrix(r, r.field(record, RECORD.B, "i64", 8), form.b_across)
         with r.count(columns) as j:
             for c in range(form.depth // form.brick):
                 words = matrix.brick(r.resize(j, "i32", False), c)
-                k = r.op("add", r.op("mul", i, form.depth), c * form.brick)
-                row = r.op("add", r.op("mul", j, total), k)
+                k = i * form.depth + (c * form.brick)
+                row = j * total + k
                 ranks = r.item(r.at(r["panel"], RANKS), row, ROWS * _SHORTS)
                 _columns(r, form, words, r.item(r["panel"], row, ROWS * _FLOATS), ranks)
         matrix.check(r.field(record, RECORD.LINE, "i32", 4))
@@ -191,14 +191,14 @@ class _Panel:
         """Bring in the i-th record's A."""
         r, form = self.r, self.form
         record = r.item(r["records"], i, RECORD.SIZE)
-        start = r.op("mul", i, form.depth)
+        start = i * form.depth
         metadata = self._register(r.field(record, RECORD.METADATA, "i32", 4)) if form.sparsity else None
         for half, elements in enumerate(self._elements(record)):
             if metadata is not None:
                 self._scatter(start, half, elements, metadata)
                 continue
             for k, element in enumerate(elements):
-                self._put(r.op("add", start, k), half, element)
+                self._put(start + k, half, element)
 
     def _register(self, place: Value) -> Value:
         """What a register of the warp holds."""
@@ -208,14 +208,14 @@ class _Panel:
         """The elements that rows g, and rows g + 8, have of each k, or keep."""
         r, form = self.r, self.form
         matrix = Matrix(r, r.field(record, RECORD.A, "i64", 8), form.a_across) if form.a_shared else None
-        own = r.op("and", r.field(r["warp"], WARP.INDEX, "i32", 4), _OF_FOUR)
-        first = r.op("shl", own, 1)
+        own = r.field(r["warp"], WARP.INDEX, "i32", 4) & _OF_FOUR
+        first = own << 1
         places = r.field(record, RECORD.A, "ptr", 8)
         found: tuple[list[Value], list[Value]] = ([], [])
         for c in range(BRICKS):
             for half in range(2):
                 if matrix is not None:
-                    words = matrix.brick(r.op("add", first, half), c)
+                    words = matrix.brick(first + half, c)
                     words = _turned(r, words) if form.a_across else words
                 else:
                     words = self._register(r.field(places, 4 * (2 * c + half), "i32", 4))
@@ -237,8 +237,8 @@ class _Panel:
                 for number, choice in zip(numbers, choices, strict=True):
                     here = r.equals(choice, option)
                     value = r.select(here, elements[number], value)
-                    lanes = r.op("or", lanes, here)
-                k = r.op("add", start, chunk * sparsity.chunk + option)
+                    lanes |= here
+                k = start + (chunk * sparsity.chunk + option)
                 self._put(k, half, value)
                 r.put(r.item(self.lanes, k, 8), 4 * half, r.bits(lanes), 4)
 
@@ -290,15 +290,15 @@ def multiply(form: WgmmaForm) -> Routine:
     panel = _Panel(r, form)
     with r.count(r["count"]) as i:
         panel.fill(i)
-    tile = _Tile(r, form, panel, r.field(info, INFO.PLACES, "ptr", 8), r.op("mul", r["count"], form.depth))
+    tile = _Tile(r, form, panel, r.field(info, INFO.PLACES, "ptr", 8), r["count"] * form.depth)
     if form.rule:
         with r.count(columns) as j:
             tile.hardware(j, Sums(r, form.rule))
         return r
-    with r.count(r.op("and", columns, -2), step=2) as j:
+    with r.count(columns & -2, step=2) as j:
         tile.product(j, 2)
     with r.when(r.has_any(columns, 1)):
-        tile.product(r.op("sub", columns, 1), 1)
+        tile.product(columns - 1, 1)
     return r
 
 
@@ -318,13 +318,10 @@ class _Tile:
         whole = form.d_type == "s32" and form.bits > 1
         zero = Value(form.number, "zeroinitializer")
         sums = [r.variable(form.number, zero if whole else start) for start in starts]
-        lefts = [
-            r.item(r["panel"], r.op("mul", r.op("add", j, eight), self.total), ROWS * _FLOATS)
-            for eight in range(width)
-        ]
+        lefts = [r.item(r["panel"], (j + eight) * self.total, ROWS * _FLOATS) for eight in range(width)]
         with r.count(self.total, step=2) as k:
             for more in range(2):
-                self._step(sums, r.op("add", k, more), lefts)
+                self._step(sums, k + more, lefts)
         totals = [item.get() for item in sums]
         if whole:
             totals = [
@@ -340,18 +337,18 @@ class _Tile:
         count = 2 if form.d_type == "f16" else 4
         places = self._addresses(j, count, count)
         starts = self._starts(places)
-        listed = r.op("mul", j, self.total)
+        listed = j * self.total
         numbers = r.item(r["panel"], listed, ROWS * _FLOATS)
         ranks = r.item(r.at(r["panel"], RANKS), listed, ROWS * _SHORTS)
         tops = [r.variable(EXPONENT, r.const(EXPONENT, -0x8000)) for _ in starts]
         with r.count(self.total) as k:
             for item, (row, column) in zip(tops, self._ranks(k, ranks), strict=True):
-                item.put(r.intrinsic("llvm.smax", item.get(), r.op("add", row, column)))
+                item.put(r.intrinsic("llvm.smax", item.get(), row + column))
         most = [item.get() for item in tops]
         lows = [exponents(r, start, made.rule.start) for start in starts]
         unfit = r.const("i32", 0)
         for top, low in zip(most, lows, strict=True):
-            unfit = r.op("or", unfit, made.unfit(top, low))
+            unfit |= made.unfit(top, low)
         found = [r.variable(_NUMBERS, start) for start in starts]
         with r.when(r.equals(unfit, 0)):
             self._quick(made, starts, list(zip(most, lows, strict=True)), numbers, found)
@@ -374,7 +371,7 @@ class _Tile:
         totals = [r.variable(vector("i32"), r.const(vector("i32"), 0)) for _ in starts]
         with r.count(self.total, step=2) as k:
             for more in range(2):
-                pairs = self._factors(r.op("add", k, more), numbers)
+                pairs = self._factors(k + more, numbers)
                 for total, (scale, _), pair in zip(totals, scales, pairs, strict=True):
                     total.add(made.term(r.op("fmul", *pair), scale))
         for i, (scale, unit) in enumerate(scales):
@@ -430,7 +427,7 @@ class _Tile:
 
     def _addresses(self, j: Value, count: int, per: int) -> list[Value]:
         r = self.r
-        first = r.item(self.places, r.op("mul", j, per), 4)
+        first = r.item(self.places, j * per, 4)
         return [r.at(r["base"], r.field(first, 4 * index, "i32", 4)) for index in range(count)]
 
     def _starts(self, places: list[Value]) -> list[Value]:

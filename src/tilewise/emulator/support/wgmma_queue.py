@@ -82,9 +82,9 @@ def _record(r: Routine, state: Value, index: Value) -> Value:
 @contextmanager
 def _each_warp_of_group(r: Routine) -> Iterator[tuple[Value, Value]]:
     """Write a loop over the four warps of the warpgroup; yield the 64-bit number and the warp."""
-    start = r.wide(r.op("and", r.field(r["warp"], WARP.INDEX, "i32"), -_WARPS))
+    start = r.wide(r.field(r["warp"], WARP.INDEX, "i32") & (-_WARPS))
     with r.count(_WARPS) as number:
-        yield number, find_warp(r, r["block"], r.op("add", start, number))
+        yield number, find_warp(r, r["block"], start + number)
 
 
 def _moves_sums(r: Routine) -> Value:
@@ -110,7 +110,7 @@ def _count_run(r: Routine, target: I32) -> None:
     first, end = r.field(state, PRODUCTS.FIRST, "i32"), r.field(state, PRODUCTS.END, "i32")
     oldest = _record(r, state, first)
     info = r.field(oldest, RECORD.INFO, "ptr")
-    limit = r.intrinsic("llvm.umin", r.wide(r.field(info, INFO.MOST, "i32")), r.wide(r.op("sub", end, first)))
+    limit = r.intrinsic("llvm.umin", r.wide(r.field(info, INFO.MOST, "i32")), r.wide(end - first))
     length = r.variable("i64", 1)
     with r.loop() as loop:
         now = length.get()
@@ -141,7 +141,7 @@ def _same_matrices(r: Routine, a: Ptr, b: Ptr, count: I64) -> None:
 def _finish(r: Routine, count: I64) -> None:
     """Remove a warp's oldest products; where sums are moved, keep the records until the sums are back."""
     state = _state(r, r["warp"])
-    first = r.op("add", r.field(state, PRODUCTS.FIRST, "i32"), r.resize(count, "i32", False))
+    first = r.field(state, PRODUCTS.FIRST, "i32") + r.resize(count, "i32", False)
     r.put(state, PRODUCTS.FIRST, first)
     with r.unless(_moves_sums(r)):
         r.put(state, PRODUCTS.KEPT, first)
@@ -160,7 +160,7 @@ def _return_sums(r: Routine, target: I32) -> None:
         record = _record(r, state, kept)
         loop.leave(r.is_at_least(r.field(record, RECORD.GROUP, "i32"), target))
         info = r.field(record, RECORD.INFO, "ptr")
-        following = r.op("add", kept, 1)
+        following = kept + 1
         with r.unless(_in_flight(r, state, following, end, info)):
             _move_sums(r, info, back=True)
         r.put(state, PRODUCTS.KEPT, following)
@@ -181,7 +181,7 @@ def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) 
     with r.count(r.wide(end), r.wide(first)) as i:
         other = r.field(_record(r, state, i), RECORD.INFO, "ptr")
         theirs = r.field(other, INFO.PLACES, "ptr")
-        found.put(r.op("or", found.get(), r.equals(theirs, places)))
+        found.put(found.get() | r.equals(theirs, places))
     return found.get()
 
 
@@ -231,7 +231,7 @@ def _perform_groups(r: Routine, which: I32, target: I32) -> None:
 
 
 def _is_selected(r: Routine, number: Value) -> Value:
-    bit = r.op("and", r.op("lshr", r["which"], r.resize(number, "i32", False)), 1)
+    bit = (r["which"] >> r.resize(number, "i32", False)) & 1
     return r.differs(bit, 0)
 
 
@@ -260,7 +260,7 @@ def _check(r: Routine) -> None:
     """Leave with a fault unless all lanes of the warp run, and its warpgroup is whole."""
     warps = r.field(r["ctx"], LAUNCH.WARPS, "i64")
     index = r.wide(r.field(r["warp"], WARP.INDEX, "i32"))
-    end = r.op("add", r.op("and", index, -_WARPS), _WARPS)
+    end = (index & (-_WARPS)) + _WARPS
     with r.unless(r.both(r.equals(r["mask"], -1), r.is_at_most(end, warps))):
         record_lanes_fault(r, FaultKind.WARPGROUP, r["mask"])
         r.give(2)
@@ -285,27 +285,27 @@ def _issue(
     group = r.field(state, PRODUCTS.COMMITTED, "i32")
     r.put_fields(record, {RECORD.INFO: info, RECORD.A: a, RECORD.B: b, RECORD.GROUP: group})
     r.put_fields(record, {RECORD.LINE: line, RECORD.ADDS: adds, RECORD.METADATA: metadata})
-    r.put(state, PRODUCTS.END, r.op("add", end, 1))
+    r.put(state, PRODUCTS.END, end + 1)
 
 
 def _compact(r: Routine, state: Value) -> None:
     """Make room in a full queue: move it to the front, or perform the warp's products if all are in flight."""
     kept = r.field(state, PRODUCTS.KEPT, "i32")
     with r.when(r.equals(kept, 0)):
-        target = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32"), 1)
+        target = r.field(state, PRODUCTS.COMMITTED, "i32") + 1
         _perform_own(r, target)
         _return_sums(r, target)
     with r.otherwise():
         records = r.field(state, PRODUCTS.RECORDS, "ptr")
-        there = r.op("sub", CAPACITY, kept)
-        r.move(records, r.item(records, kept, RECORD.SIZE), r.op("mul", r.wide(there), RECORD.SIZE))
+        there = CAPACITY - kept
+        r.move(records, r.item(records, kept, RECORD.SIZE), r.wide(there) * RECORD.SIZE)
         for name in (PRODUCTS.FIRST, PRODUCTS.END, PRODUCTS.KEPT):
             r.change(state, name, "sub", kept)
 
 
 def _perform_own(r: Routine, target: Value) -> None:
     index = r.field(r["warp"], WARP.INDEX, "i32")
-    _perform(r, r.op("shl", 1, r.op("and", index, _WARPS - 1)), target)
+    _perform(r, 1 << (index & (_WARPS - 1)), target)
 
 
 def _perform(r: Routine, which: Value | int, target: Value) -> None:
@@ -317,14 +317,14 @@ def _commit(r: Routine, mask: I32, line: I32) -> None:
     """Commit a group; resume the warps of the warpgroup that waited for it."""
     _check(r)
     state = _state(r, r["warp"])
-    closed = r.op("add", r.field(state, PRODUCTS.COMMITTED, "i32"), 1)
+    closed = r.field(state, PRODUCTS.COMMITTED, "i32") + 1
     r.put(state, PRODUCTS.COMMITTED, closed)
     order = r.field(r["ctx"], LAUNCH.ORDER, "i64")
     least = _groups_of_all(r)
     with r.when(r.equals(order, _EAGER)), r.when(r.equals(least, closed)):
         _perform(r, _ALL_WARPS, closed)
     with r.when(r.is_above(order, _LATE)):
-        heads = r.equals(r.op("and", r.op("lshr", advance_seed(r), 40), 1), 0)
+        heads = r.equals((advance_seed(r) >> 40) & 1, 0)
         with r.when(heads):
             _perform_own(r, closed)
     with _each_warp_of_group(r) as (_, warp):
