@@ -17,13 +17,14 @@ from tilewise.emulator.families.bulk import Columns, put_prefetch
 from tilewise.emulator.families.tensor_copies import put_tensor_prefetch
 from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Flight
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import NULL, POINTERS, Routine
+from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.lowering.context import Context
+from tilewise.emulator.profiling.logs import trace_block, trace_sector
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb, take_map
-from tilewise.emulator.support.tensor import PLAN
+from tilewise.emulator.support.tensor import PLAN, make_plan, walk_rows
 
-__all__ = ["COPY_VERBS", "CopyFigure", "routines", "watch_copy"]
+__all__ = ["COPY_VERBS", "CopyFigure", "watch_copy"]
 
 # What a copy does → its verb in the run-time support.
 COPY_VERBS = {
@@ -81,10 +82,6 @@ def watch_copy(
 
 
 # -- run-time support ---------------------------------------------------------------------------------
-def routines() -> list[Routine]:
-    return [_bulk(), _row(), _pieces()]
-
-
 def _note(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
     """Add an amount to a figure of the copy."""
     figures = r.field(sink, _SINK.FIGURES, "ptr")
@@ -92,47 +89,47 @@ def _note(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:
         r.change(figures, 8 * figure, "add", amount, "i64")
 
 
-def _bulk() -> Routine:
-    numbers = {"kind": "i32", "verb": "i32", "straight": "i32", "how": "i32", "mask": "i32", "line": "i32"}
-    r = Routine(
-        "tw_watch_bulk",
-        "i32",
-        **dict.fromkeys(POINTERS, "ptr"),
-        columns="ptr",
-        figures="ptr",
-        log="ptr",
-        **numbers,
-    )
-    r.give_if(r.equals(r["mask"], 0), 0)
+@routine("tw_watch_bulk", "i32", *POINTERS)
+def _count_bulk(
+    r: Routine,
+    columns: Ptr,
+    figures: Ptr,
+    log: Ptr,
+    kind: I32,
+    verb: I32,
+    straight: I32,
+    how: I32,
+    mask: I32,
+    line: I32,
+) -> None:
+    r.give_if(r.equals(mask, 0), 0)
     sink = r.reserve(f"[{_SINK.SIZE} x i8]", 8)
     data = r.reserve(f"[{REQUEST.VALUES} x i8]", 64)
-    loads = r.equals(r["verb"], Verb.LOAD)
-    outside = r.is_at_most(r["verb"], Verb.REDUCE)  # what goes from block to block touches no memory
-    tensor = r.equals(r["kind"], Flight.TENSOR)
-    r.put(sink, _SINK.FIGURES, r["figures"])
-    r.put(sink, _SINK.LOG, r.select(outside, r["log"], NULL))
-    r.put(sink, _SINK.KIND, r.wide(r["how"]))
+    loads = r.equals(verb, Verb.LOAD)
+    outside = r.is_at_most(verb, Verb.REDUCE)  # what goes from block to block touches no memory
+    tensor = r.equals(kind, Flight.TENSOR)
+    r.put(sink, _SINK.FIGURES, figures)
+    r.put(sink, _SINK.LOG, r.select(outside, log, NULL))
+    r.put(sink, _SINK.KIND, r.wide(how))
     r.put(sink, _SINK.LOADS, r.wide(loads))
-    r.put(sink, _SINK.STRAIGHT, r.wide(r["straight"]))
-    with r.unless(r.is_null(r["log"])):
-        number = r.field(r["block"], BLOCK.NUMBER, "i64")
-        r.call("tw_trace_block", "void", r["log"], number)
+    r.put(sink, _SINK.STRAIGHT, r.wide(straight))
+    with r.unless(r.is_null(log)):
+        trace_block(r, log, r.field(r["block"], BLOCK.NUMBER, "i64"))
     _note(r, sink, CopyFigure.RUNS, r.const("i64", 1))
-    lanes = r.wide(r.count_bits(r["mask"]))
+    lanes = r.wide(r.count_bits(mask))
     _note(r, sink, CopyFigure.COPIES, lanes)
     with r.when(tensor):
         _note(r, sink, CopyFigure.TENSORS, lanes)
-    with r.each_lane(r["mask"]) as lane:
+    with r.each_lane(mask) as lane:
         with r.count(REQUEST.COLUMNS) as column:
-            place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
+            place = r.item(r.item(columns, column, COLUMN), lane, 8)
             r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
-        _set_receivers(r, sink, data, r.both(loads, r.equals(r["straight"], 0)))
+        _set_receivers(r, sink, data, r.both(loads, r.equals(straight, 0)))
         with r.when(tensor):
             _count_tensor(r, sink, data, lane)
         with r.otherwise():
             _count_flat(r, sink, data)
     r.give(0)
-    return r
 
 
 def _set_receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
@@ -160,28 +157,26 @@ def _count_flat(r: Routine, sink: Value, data: Value) -> None:
     _note_bytes(r, sink, count)
     with r.when(r.is_below(r["verb"], Verb.WRITE)):
         offset, place = (r.field(data, at, "i64") for at in (REQUEST.SHARED, REQUEST.GLOBAL))
-        r.call("tw_watch_pieces", "void", sink, place, offset, count, r.const("i64", CopyFigure.SECTORS))
+        _count_pieces(r, sink, place, offset, count, CopyFigure.SECTORS)
 
 
 def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     """Count a tensor copy, row by row of its box or of its pixels."""
     take_map(r, data, lane)
     plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
-    r.give_unless_zero(r.call("tw_tensor_plan", "i32", *r.pointers(), data, plan, lane, r["line"]))
+    r.give_unless_zero(make_plan(r, data, plan, lane))
     r.put(plan, PLAN.AT, r.field(data, REQUEST.SHARED, "i64") & _OFFSETS)
     r.put(plan, PLAN.WATCH, sink)
     with r.when(r.differs(r["verb"], Verb.LOAD)):
         # What lies outside is not written: the bytes of a store are counted row by row.
         r.put(plan, PLAN.TOTAL, r.const("i64", 0))
     _note_bytes(r, sink, r.field(plan, PLAN.TOTAL, "i64"))
-    r.give_unless_zero(r.call("tw_tensor_rows", "i32", *r.pointers(), plan, lane, r["line"], Verb.LOOK))
+    r.give_unless_zero(walk_rows(r, plan, lane, Verb.LOOK))
 
 
-def _row() -> Routine:
+@routine("tw_watch_row", "void")
+def _count_row(r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I64) -> None:
     """Count one row: the part within the tensor and, of a load, the parts before and behind it."""
-    numbers = {"offset": "i64", "place": "i64", "low": "i64", "high": "i64"}
-    r = Routine("tw_watch_row", "void", plan="ptr", **numbers)
-    plan, low, high = r["plan"], r["low"], r["high"]
     sink = r.field(plan, PLAN.WATCH, "ptr")
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
     with r.when(r.differs(step, 1)):
@@ -191,11 +186,10 @@ def _row() -> Routine:
     def part(first: Value, end: Value, figure: CopyFigure) -> None:
         with r.when(r.is_below(first, end)):
             skip, count = first * unit, (end - first) * unit
-            offset = r["offset"] + skip
+            there = offset + skip
             # What lies outside has no address: it is counted as it lies in shared memory.
-            place = offset if figure is CopyFigure.OUTSIDE else r["place"] + skip
-            given = (place, offset, count)
-            r.call("tw_watch_pieces", "void", sink, *given, r.const("i64", int(figure)))
+            from_ = there if figure is CopyFigure.OUTSIDE else place + skip
+            _count_pieces(r, sink, from_, there, count, figure)
 
     part(low, high, CopyFigure.SECTORS)
     with r.when(r.differs(r.field(sink, _SINK.LOADS, "i64"), 0)):
@@ -203,32 +197,29 @@ def _row() -> Routine:
         part(r.intrinsic("llvm.umax", low, high), r.field(plan, PLAN.COUNT, "i64"), CopyFigure.OUTSIDE)
     with r.otherwise():
         _note_bytes(r, sink, (high - low) * unit)
-    return r
 
 
 def _count_scattered_row(r: Routine, sink: Value, unit: Value, step: Value) -> None:
     """Count a row whose elements do not lie side by side, as interleaved ones, element by element."""
     with r.count(r["high"], r["low"]) as i:
         place = r["place"] + (i * step) * unit
-        given = (place, place, unit, r.const("i64", CopyFigure.SECTORS))
-        r.call("tw_watch_pieces", "void", sink, *given)
+        _count_pieces(r, sink, place, place, unit, CopyFigure.SECTORS)
 
 
-def _pieces() -> Routine:
+@routine("tw_watch_pieces", "void")
+def _count_pieces(r: Routine, sink: Ptr, place: I64, offset: I64, length: I64, figure: I64) -> None:
     """Count adjacent bytes in pieces that cross no line of 128 bytes at either end of the copy."""
-    numbers = {"place": "i64", "offset": "i64", "bytes": "i64", "figure": "i64"}
-    r = Routine("tw_watch_pieces", "void", sink="ptr", **numbers)
-    sink, line = r["sink"], r.const("i64", _LINE)
+    line = r.const("i64", _LINE)
     least, log = r.field(sink, _SINK.LEAST, "i64"), r.field(sink, _SINK.LOG, "ptr")
-    within = r.equals(r["figure"], CopyFigure.SECTORS)
+    within = r.equals(figure, CopyFigure.SECTORS)
     writes = r.both(within, r.differs(log, NULL))
     straight = r.differs(r.field(sink, _SINK.STRAIGHT, "i64"), 0)
-    away = r.select(straight, r["place"], r["offset"]) - r["place"]
+    away = r.select(straight, place, offset) - place
     kind = r.field(sink, _SINK.KIND, "i64")
-    place, end = r.variable("i64", r["place"]), r["place"] + r["bytes"]
+    at, end = r.variable("i64", place), place + length
     total = r.variable("i64", 0)
     with r.loop() as loop:
-        here = place.get()
+        here = at.get()
         loop.leave(r.compare("icmp sge", here, end))
         room = line - (here & (_LINE - 1))
         other = line - ((here + away) & (_LINE - 1))
@@ -241,11 +232,10 @@ def _pieces() -> Routine:
         last = r.select(alone, last | 1, last)
         total.add(last - first + 1)
         with r.when(writes), r.count(last + 1, first) as sector:
-            r.call("tw_trace_sector", "void", log, sector, kind)
-        place.put(until)
+            trace_sector(r, log, sector, kind)
+        at.put(until)
     figures = r.field(sink, _SINK.FIGURES, "ptr")
     with r.unless(r.is_null(figures)):
-        here = r.item(figures, r["figure"], 8)
+        here = r.item(figures, figure, 8)
         r.change(here, 0, "add", total.get(), "i64")
         _note_for_receivers(r, sink, CopyFigure.ALL_SECTORS, total.get())
-    return r

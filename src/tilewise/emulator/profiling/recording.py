@@ -20,19 +20,19 @@ from tilewise.emulator.build import Build
 from tilewise.emulator.families.cp_async import bytes_to_read
 from tilewise.emulator.layout import BLOCK, WARP, Space
 from tilewise.emulator.llvm.emit import NULL, Value
-from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.memory import every_address
 from tilewise.emulator.lowering.values import read
-from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories, access_at, named_space, touches
+from tilewise.emulator.lowering.watch import access_at, named_space, touches
 from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.profiling.logs import OWN, Logs, own_log, reserve_row
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Vector
 from tilewise.emulator.support.bulk_requests import COLUMN, REQUEST
 
-__all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "RecordingWatcher", "routines"]
+__all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "RecordingWatcher"]
 
-_USED, _CAPACITY, _LOST, _LOW, _HIGH, _ONLY = 0, 8, 16, 24, 32, 40
-_HEADER = 64
+_LOW, _HIGH, _ONLY = OWN, OWN + 8, OWN + 16  # in a log's header
 _LANES = 32
 # Words of an event: place and mask; block and warp; what, space and size; one for each lane.
 _ROW = 3 + _LANES
@@ -177,7 +177,7 @@ class RecordingWatcher(Watcher):
     def _call(self, routine: str, instruction: Instruction, mask: Value | None, *more: Value | str) -> None:
         """Call a routine that logs events of some lanes, or of all that run the instruction."""
         e = self.e
-        log = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8)
+        log = own_log(e)
         warp = e.wide(e.load("i32", e.offset("%warp", WARP.INDEX), 4))
         number = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8)
         place = e.const("i64", self._places[id(instruction)])
@@ -192,45 +192,32 @@ class RecordingWatcher(Watcher):
         return e.mask() & e.bits(e.differs(read, 0))
 
 
-_EVENT_PARAMETERS = {"log": "ptr", "place": "i64", "block": "i64", "warp": "i64", "mask": "i32"}
-
-
-def routines() -> list[Routine]:
-    return [_record(), _record_bulk()]
-
-
 def _begin_event(r: Routine, mask: Value, about: Value) -> Value:
-    """Reserve the row of a new event and write its head; leave the routine if the log is full."""
-    used = r.field(r["log"], _USED, "i64")
-    with r.when(r.is_at_least(used, r.field(r["log"], _CAPACITY, "i64"))):
-        r.change(r["log"], _LOST, "add", 1, "i64")
-        r.give()
-    row = r.item(r.at(r["log"], _HEADER), used, _ROW_BYTES)
+    """Write the head of a new event, and return its row; leave the routine if the log is full."""
+    row = reserve_row(r, _ROW_BYTES)
     r.put(row, 0, (r["place"] << 32) | r.wide(mask))
     r.put(row, 8, (r["block"] << 8) | r["warp"])
     r.put(row, 16, about)
-    r.put(r["log"], _USED, used + 1)
     return row
 
 
-def _record() -> Routine:
+@routine("tw_record", "void")
+def _record(
+    r: Routine, log: Ptr, place: I64, block: I64, warp: I64, mask: I32, about: I64, addresses: Ptr
+) -> None:
     """Log an event with its lanes' addresses; without addresses their words stay empty."""
-    r = Routine("tw_record", "void", **_EVENT_PARAMETERS, about="i64", addresses="ptr")
-    r.give_if(r.equals(r["mask"], 0))
-    only = r.differs(r.field(r["log"], _ONLY, "i64"), 0)
-    with r.when(only):
+    r.give_if(r.equals(mask, 0))
+    with r.when(r.differs(r.field(log, _ONLY, "i64"), 0)):
         _leave_unless_in_window(r)
-    row = _begin_event(r, r["mask"], r["about"])
-    with r.unless(r.is_null(r["addresses"])), r.each_lane(r["mask"]) as lane:
-        address = r.element(r["addresses"], lane, "i64")
+    row = _begin_event(r, mask, about)
+    with r.unless(r.is_null(addresses)), r.each_lane(mask) as lane:
+        address = r.element(addresses, lane, "i64")
         r.put(r.item(r.at(row, 24), lane, 8), 0, address)
-    return r
 
 
 def _leave_unless_in_window(r: Routine) -> None:
     """Leave the routine unless the event is a store that touches the recorder's window."""
-    with r.when(r.differs(r["about"] & 0xFF, EventKind.STORE)):
-        r.give()
+    r.give_if(r.differs(r["about"] & 0xFF, EventKind.STORE))
     low, high = (r.field(r["log"], at, "i64") for at in (_LOW, _HIGH))
     found = r.variable("i1", 0)
     with r.each_lane(r["mask"]) as lane:
@@ -241,19 +228,17 @@ def _leave_unless_in_window(r: Routine) -> None:
     r.give_if(r.negation(found.get()))
 
 
-def _record_bulk() -> Routine:
+@routine("tw_record_bulk", "void")
+def _record_bulk(r: Routine, log: Ptr, place: I64, block: I64, warp: I64, mask: I32, columns: Ptr) -> None:
     """Log the copies of a bulk instruction, one event a lane."""
-    r = Routine("tw_record_bulk", "void", **_EVENT_PARAMETERS, columns="ptr")
-    with r.each_lane(r["mask"]) as lane:
-        one = 1 << r.resize(lane, "i32", False)
-        row = _begin_event(r, one, r.const("i64", EventKind.BULK))
+    with r.each_lane(mask) as lane:
+        row = _begin_event(r, 1 << lane, r.const("i64", EventKind.BULK))
         with r.count(REQUEST.COLUMNS) as column:
-            place = r.item(r.item(r["columns"], column, COLUMN), lane, 8)
-            r.put(r.item(r.at(row, 24), column, 8), 0, r.field(place, 0, "i64"))
-    return r
+            given = r.item(r.item(columns, column, COLUMN), lane, 8)
+            r.put(r.item(r.at(row, 24), column, 8), 0, r.field(given, 0, "i64"))
 
 
-class Recorder(Memories):
+class Recorder(Logs):
     """Memory for the log of each worker of one launch.
 
     ``window``: record nothing but stores that touch a byte of it, from its first to before its second address, and
@@ -261,31 +246,17 @@ class Recorder(Memories):
     """
 
     def __init__(self, build: Build, most: int, window: tuple[int, int] | None = None) -> None:
+        header = dict(zip((_LOW, _HIGH, _ONLY), (*window, 1), strict=True)) if window else {}
+        super().__init__(most, _ROW, header)
         self.places = [PlaceNote(*note) for note in build.notes]  # the instructions, by place number
-        self._most, self._window = most, window
-        self._logs: list[npt.NDArray[np.int64]] = []
 
     @property
     def is_full(self) -> bool:
-        return bool(self._logs) and all(log[_USED // 8] >= self._most for log in self._logs)
-
-    def worker(self, number: int) -> int:
-        log = np.zeros(_HEADER // 8 + self._most * _ROW, np.int64)
-        log[_CAPACITY // 8] = self._most
-        if self._window:
-            log[_LOW // 8], log[_HIGH // 8], log[_ONLY // 8] = *self._window, 1
-        self._logs.append(log)
-        return int(log.ctypes.data)
-
-    @property
-    def lost(self) -> int:
-        """How many events did not fit into the logs."""
-        return sum(int(log[_LOST // 8]) for log in self._logs)
+        return bool(self._logs) and all(len(rows) >= self._most for rows in self.rows())
 
     def events(self) -> Events:
         """Return all logged events; blocks of different workers follow one another."""
-        parts = [log[_HEADER // 8 :][: int(log[0]) * _ROW].reshape(-1, _ROW) for log in self._logs]
-        rows = np.concatenate(parts) if parts else np.zeros((0, _ROW), np.int64)
+        rows = np.concatenate(self.rows()) if self._logs else np.zeros((0, _ROW), np.int64)
         first, who, about = rows[:, 0], rows[:, 1], rows[:, 2]
         return Events(
             (about & 0xFF).astype(np.uint8),

@@ -12,10 +12,10 @@ from functools import partial
 
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.llvm.routine import MutableValue, Routine
+from tilewise.emulator.llvm.routine import I32, MutableValue, Ptr, Routine, routine
 from tilewise.emulator.profiling.accesses import SECTOR_BYTES, TAGS, WORD_BYTES, Kind, lanes_a_phase
 
-__all__ = ["FIGURES", "OF_WIDTH", "WAY", "WAYS", "WIDTHS", "Figure", "look_for", "routines"]
+__all__ = ["FIGURES", "OF_WIDTH", "WAY", "WAYS", "WIDTHS", "Figure", "look_for"]
 
 WAYS = 8
 WIDTHS = (1, 2, 4, 8, 16)
@@ -62,57 +62,41 @@ class WAY:
 OF_WIDTH = {8: (Figure.IDEAL_8, Figure.PHASES_8), 16: (Figure.IDEAL_16, Figure.PHASES_16)}
 
 
-def routines() -> list[Routine]:
-    return [
-        _count(),
-        _count_pattern(),
-        _waves(),
-        _pieces(),
-        _atomic_sectors(),
-        _copy(),
-        _copy_waves(),
-        _passes(),
-    ]
-
-
-def _count() -> Routine:
-    r = Routine(
-        "tw_count", "void",
-        ways="ptr", figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32",
-    )  # fmt: skip
-    r.give_if(r.equals(r["mask"], 0))
-    lane = r.find_lowest(r["mask"], True)
-    first = r.element(r["addresses"], lane, "i64")
-    alone = r.equals(r["mask"] & (r["mask"] - 1), 0)
-    named = r.differs(r["space"], Space.GENERIC)
+@routine("tw_count", "void")
+def _count_access(
+    r: Routine, ways: Ptr, figures: Ptr, addresses: Ptr, mask: I32, size: I32, space: I32, kind: I32
+) -> None:
+    r.give_if(r.equals(mask, 0))
+    lane = r.find_lowest(mask, True)
+    first = r.element(addresses, lane, "i64")
+    alone = r.equals(mask & (mask - 1), 0)
+    named = r.differs(space, Space.GENERIC)
     with r.when(r.both(alone, named)):
         _one_lane(r)
         r.give()
     base = first & _BASE
     number = (first >> 2) & (WAYS - 1)
-    way = r.item(r["ways"], number, WAY.SIZE)
+    way = r.item(ways, number, WAY.SIZE)
     window = r.resize(first >> _WINDOW_BIT, "i32", False)
     many = vector("i64")
-    away = r.load(many, r["addresses"].ref, 64) - r.splat(base)
-    keys = r.select(r.bits(r["mask"]), away, -1)
+    away = r.load(many, addresses.ref, 64) - r.splat(base)
+    keys = r.select(r.bits(mask), away, -1)
     known = r.load(many, way.ref, 64)
     same = r.equals(r.bits(r.equals(keys, known)), -1)
     same = r.both(
         same,
-        r.equals(r.field(way, WAY.MASK, "i32"), r["mask"]),
+        r.equals(r.field(way, WAY.MASK, "i32"), mask),
         r.equals(r.field(way, WAY.WINDOW, "i32"), window),
     )
     r.put(way, WAY.BASE, base)
     kept = r.at(way, WAY.FIGURES)
     with r.unless(same):
         r.store(keys, way.ref, 64)
-        r.put(way, WAY.MASK, r["mask"])
+        r.put(way, WAY.MASK, mask)
         r.put(way, WAY.WINDOW, window)
-        given = (r[name] for name in ("addresses", "mask", "size", "space", "kind"))
-        r.call("tw_count_anew", "void", kept, *given, window)
-    total = r.load(_ALL, r["figures"].ref, 8) + r.load(_ALL, kept.ref, 64)
-    r.store(total, r["figures"].ref, 8)
-    return r
+        _count_pattern(r, kept, addresses, mask, size, space, kind, window)
+    total = r.load(_ALL, figures.ref, 8) + r.load(_ALL, kept.ref, 64)
+    r.store(total, figures.ref, 8)
 
 
 def _one_lane(r: Routine) -> None:
@@ -132,25 +116,23 @@ def _put_figure(r: Routine, figure: int, value: Value) -> None:
     r.put(r["figures"], 8 * figure, value)
 
 
-def _count_pattern() -> Routine:
+@routine("tw_count_anew", "void")
+def _count_pattern(
+    r: Routine, figures: Ptr, addresses: Ptr, mask: I32, size: I32, space: I32, kind: I32, window: I32
+) -> None:
     """Compute the figures of an access whose pattern of lanes is not in the cache."""
-    r = Routine(
-        "tw_count_anew", "void",
-        figures="ptr", addresses="ptr", mask="i32", size="i32", space="i32", kind="i32", window="i32",
-    )  # fmt: skip
-    figures, mask, size = r["figures"], r["mask"], r["size"]
     r.fill(figures, 0, 8 * FIGURES)
     one = r.const("i64", 1)
     put = partial(_put_figure, r)
     put(Figure.RUNS, one)
     put(Figure.THREADS, r.wide(r.count_bits(mask)))
-    generic = r.equals(r["space"], Space.GENERIC)
-    each = r.equals(r["kind"], Kind.EACH)
-    named = [r.equals(r["space"], space) for space in (Space.SHARED, Space.GLOBAL)]
-    there = [r.equals(r["window"], number) for number in (1, 0)]
+    generic = r.equals(space, Space.GENERIC)
+    each = r.equals(kind, Kind.EACH)
+    named = [r.equals(space, one_space) for one_space in (Space.SHARED, Space.GLOBAL)]
+    there = [r.equals(window, number) for number in (1, 0)]
     shared, outside = (a | (generic & b) for a, b in zip(named, there, strict=True))
     by = r.find_lowest(size, True)
-    put(Figure.DISTINCT, r.wide(r.call("tw_count_pieces", "i32", r["addresses"], mask, by)))
+    put(Figure.DISTINCT, r.wide(_count_pieces(r, addresses, mask, by)))
     with r.when(shared):
         put(Figure.SHARED, one)
         pairs = _in_pairs(r)
@@ -160,7 +142,7 @@ def _count_pattern() -> Routine:
             with r.when(r.is_at_most(size, width)):
                 together = r.select(pairs, 2 * lanes, lanes)
                 at_once = together if width > WORD_BYTES else lanes
-                waves = r.call("tw_count_waves", "i32", r["addresses"], mask, width, at_once, r["kind"])
+                waves = _count_waves(r, addresses, mask, width, at_once, kind)
                 put(Figure.WAVES + i, r.wide(waves))
                 if width > WORD_BYTES:
                     ideal, phases = OF_WIDTH[width]
@@ -171,12 +153,10 @@ def _count_pattern() -> Routine:
             put(Figure.TURNS, r.wide(_turns(r)))
         with r.when(each):
             words = r.intrinsic("llvm.umax", size, WORD_BYTES)
-            given = (r["addresses"], mask, size, 128 // words, Kind.STORE)
-            waves = r.call("tw_count_waves", "i32", *given)
+            waves = _count_waves(r, addresses, mask, size, 128 // words, Kind.STORE)
             put(Figure.SHARING, r.wide(waves))
     with r.when(outside):
         _count_outside(r, each)
-    return r
 
 
 def _count_outside(r: Routine, each: Value) -> None:
@@ -185,7 +165,7 @@ def _count_outside(r: Routine, each: Value) -> None:
     put(Figure.GLOBAL, r.const("i64", 1))
     touched = {}
     for figure, shift in ((Figure.SECTORS, 5), (Figure.LINES, 7)):
-        touched[figure] = r.call("tw_count_pieces", "i32", r["addresses"], r["mask"], shift)
+        touched[figure] = _count_pieces(r, r["addresses"], r["mask"], shift)
         put(figure, r.wide(touched[figure]))
     asked = r.count_bits(r["mask"]) * r["size"]
     least = (asked + (SECTOR_BYTES - 1)) >> 5
@@ -194,12 +174,12 @@ def _count_outside(r: Routine, each: Value) -> None:
         tags = (touched[Figure.LINES] + (TAGS - 1)) // TAGS
         put(Figure.TURNS, r.wide(r.intrinsic("llvm.umax", _turns(r), tags)))
     with r.when(each):
-        put(Figure.ASKED, r.wide(r.call("tw_count_asked", "i32", r["addresses"], r["mask"])))
+        put(Figure.ASKED, r.wide(_count_atomic_sectors(r, r["addresses"], r["mask"])))
 
 
 def _turns(r: Routine) -> Value:
     """Return the turns of a load: the most words that its lanes read of one bank."""
-    return r.call("tw_count_waves", "i32", r["addresses"], r["mask"], r["size"], 32, Kind.STORE)
+    return _count_waves(r, r["addresses"], r["mask"], r["size"], 32, Kind.STORE)
 
 
 def _phases(r: Routine, mask: Value, lanes: int) -> Value:
@@ -224,20 +204,19 @@ def _in_pairs(r: Routine) -> Value:
     return found & r.equals(r["kind"], Kind.LOAD)
 
 
-def _waves() -> Routine:
+@routine("tw_count_waves", "i32")
+def _count_waves(r: Routine, addresses: Ptr, mask: I32, width: I32, lanes: I32, kind: I32) -> None:
     """Return the wavefronts of accesses of ``width`` bytes, at addresses rounded down to a multiple of that."""
-    r = Routine("tw_count_waves", "i32", addresses="ptr", mask="i32", width="i32", lanes="i32", kind="i32")
     counts, words = r.reserve("[32 x i32]"), r.reserve("[4096 x i32]")
-    wide = r.is_above(r["width"], 4)
-    lanes = r["lanes"]
-    each = r.select(wide, r["width"] >> 2, 1)
-    shares = r.differs(r["kind"], Kind.EACH)
+    wide = r.is_above(width, 4)
+    each = r.select(wide, width >> 2, 1)
+    shares = r.differs(kind, Kind.EACH)
     whole = r.equals(lanes, 32)
     one_phase = (1 << (lanes & 31)) - 1
-    left = r.variable("i32", r["mask"])
+    left = r.variable("i32", mask)
     now = r.variable("i32", r.select(whole, -1, one_phase))
     total = r.variable("i32", 0)
-    down = (r.wide(r["width"]) - 1) ^ -1
+    down = (r.wide(width) - 1) ^ -1
     with r.loop() as loop:
         rest = left.get()
         loop.leave(r.equals(rest, 0))
@@ -245,7 +224,7 @@ def _waves() -> Routine:
         r.fill(counts, 0, 128)
         most = r.variable("i32", 0)
         with r.each_lane(rest & phase) as lane:
-            address = r.element(r["addresses"], lane, "i64") & down
+            address = r.element(addresses, lane, "i64") & down
             word = r.resize(address >> 2, "i32", False)
             with r.count(r.wide(each)) as i:
                 _note(r, counts, words, word + r.resize(i, "i32", False), most, shares)
@@ -253,7 +232,6 @@ def _waves() -> Routine:
         left.put(r.without(rest, phase))
         now.put(phase << (lanes & 31))
     r.give(total.get())
-    return r
 
 
 def _note(r: Routine, counts: Value, words: Value, word: Value, most: MutableValue, shares: Value) -> None:
@@ -278,56 +256,52 @@ def look_for(r: Routine, found: MutableValue, value: Value, listed: Value, count
         found.put(found.get() | same)
 
 
-def _pieces() -> Routine:
+@routine("tw_count_pieces", "i32")
+def _count_pieces(r: Routine, addresses: Ptr, mask: I32, shift: I32) -> None:
     """Return how many different pieces of 2^shift bytes the lanes touch."""
-    r = Routine("tw_count_pieces", "i32", addresses="ptr", mask="i32", shift="i32")
     pieces = r.reserve("[32 x i64]")
     total = r.variable("i32", 0)
-    by = r.wide(r["shift"])
-    with r.each_lane(r["mask"]) as lane:
-        piece = r.element(r["addresses"], lane, "i64") >> by
+    by = r.wide(shift)
+    with r.each_lane(mask) as lane:
+        piece = r.element(addresses, lane, "i64") >> by
         found = r.variable("i1", 0)
         look_for(r, found, piece, pieces, total.get())
         with r.unless(found.get()):
             r.put(r.item(pieces, total.get(), 8), 0, piece)
             total.add(1)
     r.give(total.get())
-    return r
 
 
-def _atomic_sectors() -> Routine:
+@routine("tw_count_asked", "i32")
+def _count_atomic_sectors(r: Routine, addresses: Ptr, mask: I32) -> None:
     """Return ``accesses.atomic_sectors`` of lanes that are aligned to their size."""
-    r = Routine("tw_count_asked", "i32", addresses="ptr", mask="i32")
     total = r.variable("i32", 0)
-    with r.each_lane(r["mask"]) as lane:
-        here = r.element(r["addresses"], lane, "i64")
+    with r.each_lane(mask) as lane:
+        here = r.element(addresses, lane, "i64")
         mine, first = r.variable("i32", 0), r.variable("i1", 1)
         # A lane speaks for its sector if no lane before it lies there; then it looks for the most wanted word.
-        with r.each_lane(r["mask"]) as other:
-            there = r.element(r["addresses"], other, "i64")
+        with r.each_lane(mask) as other:
+            there = r.element(addresses, other, "i64")
             same = r.equals(here >> 5, there >> 5)
             before = r.is_below(other, lane)
             first.put(first.get() & ((same & before) ^ 1))
             with r.when(same):
                 wanted = r.variable("i32", 0)
-                with r.each_lane(r["mask"]) as third:
-                    word = r.element(r["addresses"], third, "i64")
+                with r.each_lane(mask) as third:
+                    word = r.element(addresses, third, "i64")
                     alike = r.equals(there >> 2, word >> 2)
                     wanted.add(r.resize(alike, "i32", False))
                 mine.put(r.intrinsic("llvm.umax", mine.get(), wanted.get()))
         with r.when(first.get()):
             total.add(mine.get())
     r.give(total.get())
-    return r
 
 
-def _copy() -> Routine:
+@routine("tw_count_copy", "void")
+def _count_copy(
+    r: Routine, ways: Ptr, others: Ptr, figures: Ptr, targets: Ptr, sources: Ptr, mask: I32, size: I32
+) -> None:
     """Count an asynchronous copy by the addresses of both its ends."""
-    r = Routine(
-        "tw_count_copy", "void",
-        ways="ptr", others="ptr", figures="ptr", targets="ptr", sources="ptr", mask="i32", size="i32",
-    )  # fmt: skip
-    mask = r["mask"]
     r.give_if(r.equals(mask, 0))
     lane = r.find_lowest(mask, True)
     many, running = vector("i64"), r.bits(mask)
@@ -345,33 +319,30 @@ def _copy() -> Routine:
     kept = r.at(way, WAY.FIGURES)
     with r.unless(same):
         r.put(way, WAY.MASK, mask)
-        given = (r["targets"], mask, r["size"], Space.SHARED, Kind.EACH, 0)
-        r.call("tw_count_anew", "void", kept, *given)
-        waves = r.call("tw_count_copy_waves", "i32", r["targets"], r["sources"], mask, r["size"])
-        place = r.find_lowest(r["size"], True) + Figure.WAVES
+        _count_pattern(r, kept, targets, mask, size, Space.SHARED, Kind.EACH, 0)
+        waves = _count_copy_waves(r, targets, sources, mask, size)
+        place = r.find_lowest(size, True) + Figure.WAVES
         r.put(r.item(kept, place, 8), 0, r.wide(waves))
-        passes = r.call("tw_count_passes", "i32", r["targets"], r["sources"], mask)
-        r.put(kept, 8 * Figure.PASSES, r.wide(passes))
-    total = r.load(_ALL, r["figures"].ref, 8) + r.load(_ALL, kept.ref, 64)
-    r.store(total, r["figures"].ref, 8)
-    return r
+        r.put(kept, 8 * Figure.PASSES, r.wide(_count_passes(r, targets, sources, mask)))
+    total = r.load(_ALL, figures.ref, 8) + r.load(_ALL, kept.ref, 64)
+    r.store(total, figures.ref, 8)
 
 
-def _copy_waves() -> Routine:
+@routine("tw_count_copy_waves", "i32")
+def _count_copy_waves(r: Routine, targets: Ptr, sources: Ptr, mask: I32, size: I32) -> None:
     """Return the wavefronts of an asynchronous copy through the L1.
 
     Its words come through banks on their way in as well: a lane waits for those before it at both ends, and a copy
     takes as long as the lane that waits longest.
     """
-    r = Routine("tw_count_copy_waves", "i32", targets="ptr", sources="ptr", mask="i32", size="i32")
     counts = {name: r.reserve("[32 x i32]") for name in ("targets", "sources")}
-    words = r.wide(r["size"] >> 2)
-    lanes = 128 // r["size"]
+    words = r.wide(size >> 2)
+    lanes = 128 // size
     phase_mask = (1 << r.wide(lanes)) - 1
     total = r.variable("i32", 0)
     with r.count(32) as start, r.when(r.equals(start % r.wide(lanes), 0)):
         phase = r.resize(phase_mask << start, "i32", False)
-        here = r["mask"] & phase
+        here = mask & phase
         for place in counts.values():
             r.fill(place, 0, 128)
         with r.each_lane(here) as lane, r.count(words) as word:
@@ -388,7 +359,6 @@ def _copy_waves() -> Routine:
             longest.put(r.intrinsic("llvm.umax", longest.get(), both))
         total.add(longest.get())
     r.give(total.get())
-    return r
 
 
 def _bank(r: Routine, name: str, lane: Value, word: Value) -> Value:
@@ -396,17 +366,17 @@ def _bank(r: Routine, name: str, lane: Value, word: Value) -> Value:
     return ((address >> 2) + word) & 31
 
 
-def _passes() -> Routine:
+@routine("tw_count_passes", "i32")
+def _count_passes(r: Routine, targets: Ptr, sources: Ptr, mask: I32) -> None:
     """Return the wavefronts of an asynchronous copy past the L1: a pass for each pair of lines that it goes between.
 
     Sectors go from one line to another together if they keep their distance, or all go backwards. There is a list of
     pairs of lines, and of each a bit for every distance, forwards and backwards.
     """
-    r = Routine("tw_count_passes", "i32", targets="ptr", sources="ptr", mask="i32")
     # Line of the source, of the target, two sets of bits.
     pairs = r.reserve("[32 x [4 x i64]]", 8)
     count = r.variable("i64", 0)
-    with r.each_lane(r["mask"]) as lane:
+    with r.each_lane(mask) as lane:
         source, target = (r.element(r[name], lane, "i64") for name in ("sources", "targets"))
         lines = [address >> 7 for address in (source, target)]
         mine = r.variable("i64", count.get())
@@ -431,4 +401,3 @@ def _passes() -> Routine:
         ways = [r.count_bits(r.field(pair, 8 * k, "i64")) for k in (2, 3)]
         total.add(r.resize(r.intrinsic("llvm.umin", *ways), "i32", False))
     r.give(total.get())
-    return r

@@ -33,7 +33,7 @@ from tilewise.emulator.support.memory_access import find_array
 from tilewise.emulator.support.reduction import reduce_row, reduction_of_tensor
 from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, LIMITS, MAGIC, MAP, MODES
 
-__all__ = ["PLAN", "make_plan", "store_tensor"]
+__all__ = ["PLAN", "make_plan", "store_tensor", "walk_rows"]
 
 _OFFSETS = (1 << RANK_SHIFT) - 1
 _NAN = 0x7FF7
@@ -262,7 +262,7 @@ def _load(r: Routine, data: Ptr, lane: I32, line: I32, spoil: I32) -> None:
     target, barrier = (request(r, data, offset) for offset in (REQUEST.SHARED, REQUEST.MBARRIER))
     with each_block(r, data) as at:
         _aim(r, plan, at(target), 1)
-        r.give_unless_zero(_rows(r, plan, lane, Verb.LOAD))
+        r.give_unless_zero(walk_rows(r, plan, lane, Verb.LOAD))
         with r.when(r.equals(spoil, 0)):
             total = r.field(plan, PLAN.TOTAL, "i64")
             r.give_unless_zero(complete_bytes(r, at(barrier), total, lane))
@@ -285,12 +285,12 @@ def store_tensor(r: Routine, data: Ptr, lane: I32, line: I32, step: I32) -> None
         refuse_if(r, r.compare("icmp slt", start, 0), 15, request(r, data, REQUEST.GLOBAL))
     with r.when(r.differs(step, StoreStep.RELEASE)):
         _aim(r, plan, request(r, data, REQUEST.SHARED), 0)
-    r.give(_rows(r, plan, lane, verb))
+    r.give(walk_rows(r, plan, lane, verb))
 
 
 # -- row after row --------------------------------------------------------------------------------------
 @routine("tw_tensor_rows", "i32", *POINTERS)
-def _rows(r: Routine, plan: Ptr, lane: I32, line: I32, verb: I32) -> None:
+def walk_rows(r: Routine, plan: Ptr, lane: I32, line: I32, verb: I32) -> None:
     """Process each row of a box, or of the pixels of images."""
     r.put(plan, PLAN.FIRST, r.const("i64", 0))
     r.put(plan, PLAN.LIMIT, r.const("i64", 0))
