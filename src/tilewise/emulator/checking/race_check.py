@@ -113,8 +113,7 @@ def _unset_is_padding(r: CheckRoutine, addresses: Ptr, mask: I32, size: I32, spa
         unset = r.variable("i64", 0)
         with r.count(count) as i:
             here = address + i
-            known = look_up_shadow(r, space, here, place)
-            r.give_if(r.negation(known), 0)
+            r.give_if(r.negation(look_up_shadow(r, space, here, place)), 0)
             offset = here - r.field(place, SHADOW.FIRST, "i64")
             state = r.wide(r.field(find_cell(r, place, offset)[CELLS.STATE], 0, "i32"))
             bit = (state >> (offset & 3)) & 1

@@ -335,8 +335,7 @@ def _check_state(word: ShadowWord) -> None:
         with r.when(word.writes), r.when(r.has_any(state, STATE.MANY_LEAVING)):
             word.report(FindingKind.SOURCE_IN_FLIGHT, word.get(CELLS.READER), word.get(CELLS.READING))
     foreign = r.select(word.remote, STATE.FOREIGN, 0)
-    rest = r.without(state, word.bytes) | foreign
-    word.put(CELLS.STATE, rest)
+    word.put(CELLS.STATE, r.without(state, word.bytes) | foreign)
 
 
 def _record(word: ShadowWord, time: Value, who: Value, info: Value) -> None:
@@ -370,8 +369,7 @@ def _record_read(word: ShadowWord) -> None:
     own = word.is_own_warp(who)
     with r.when(r.both(own, r.negation(stale), r.differs(who, word.who))):
         alike = r.equals((info ^ word.info) & ACCESS.BYTES, 0)
-        both = word.high | r.select(alike, WHO.SEVERAL, WHO.MIXED)
-        word.put(CELLS.READER, both)
+        word.put(CELLS.READER, word.high | r.select(alike, WHO.SEVERAL, WHO.MIXED))
         word.put(CELLS.READING, word.info | (info & ACCESS.BYTES))
         word.put(CELLS.READ, word.now)
     with r.otherwise():

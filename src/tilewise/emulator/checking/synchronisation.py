@@ -32,8 +32,7 @@ def _barrier_slots(r: CheckRoutine, number: Value) -> tuple[Value, Value]:
     rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
     whole = r.equals(number, _CLUSTER_BARRIER)
     owner = r.select(whole, 0, rank)
-    which = owner * BARRIERS_OF_BLOCK + number
-    return which, _arrived_phase(r, number)
+    return owner * BARRIERS_OF_BLOCK + number, _arrived_phase(r, number)
 
 
 def _slot_of_phase(r: CheckRoutine, which: Value, phase: Value) -> Value:

@@ -87,8 +87,7 @@ def _cover(r: CheckRoutine, clock: Ptr, who: I32, time: I32) -> None:
     """Have a clock cover one lane up to a time. Another lane in its tail is extended to its whole warp."""
     entry, inside = _entry_of(r, who)
     r.give_if(r.negation(inside))
-    known = r.element(clock, entry, "i32")
-    r.give_if(r.is_at_least(known, time))
+    r.give_if(r.is_at_least(r.element(clock, entry, "i32"), time))
     tail = r.tail_of(clock)
     by, till = r.field(tail, COVERED_LANE, "i32"), r.variable("i32", time)
     with r.when(r.equals(by, who)):
@@ -302,8 +301,7 @@ def _begin_cluster(r: CheckRoutine, first: Value) -> None:
 def _report_unnamed_lanes(r: CheckRoutine, mask: I32, line: I32) -> None:
     """Report lanes (none, mostly) that run a warp-wide instruction whose mask does not name them."""
     r.give_if(r.equals(mask, 0))
-    first = r.find_lowest(mask, True)
-    record_finding(r, FindingKind.BAD_MASK, accessor(r, first))
+    record_finding(r, FindingKind.BAD_MASK, accessor(r, r.find_lowest(mask, True)))
 
 
 @check_routine("tw_check_took")

@@ -110,8 +110,7 @@ def _split_table(e: Context, block: Block, lanes: Value) -> None:
     left = lanes
     for i, target in enumerate(terminator.targets):
         chosen = e.bits(e.equals(index, i))
-        mine = left & chosen
-        send(e, target, mine)
+        send(e, target, left & chosen)
         left = e.without(left, chosen)
     bad, good = e.label("bad"), e.label("good")
     e.branch(e.equals(left, 0), good, bad, likely=True)

@@ -164,8 +164,7 @@ class Context(Emitter):
 
     def first_lane(self, value: Value) -> Value:
         """The value in the first lane that runs the current instruction."""
-        lane = self.find_lowest(self.mask())
-        safe = lane & 31
+        safe = self.find_lowest(self.mask()) & 31
         return self.set(value.scalar, f"extractelement {value}, {safe}")
 
     def shape_of(self, operand: Operand) -> Shape | None:

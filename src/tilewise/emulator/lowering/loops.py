@@ -53,8 +53,7 @@ def every_nth(e: Context, counter: str, every: int) -> Value:
     """Count up: whether the count is a multiple of ``every``, a power of two."""
     count = e.load("i32", counter, 4) + 1
     e.store(count, counter, 4)
-    low = count & (every - 1)
-    return e.equals(low, 0)
+    return e.equals(count & (every - 1), 0)
 
 
 def poll(e: Context, on: str = "") -> None:

@@ -192,8 +192,7 @@ def fast_path(e: Context, access: MemoryAccess, slow: str) -> str | None:
     away = access.base - (e.splat(start) if access.base.is_vector else start)
     bound = e.splat(limit) if away.is_vector else limit
     good = e.is_below(away, bound)
-    odd = access.base & (access.size - 1)
-    good &= e.equals(odd, 0)
+    good &= e.equals(access.base & (access.size - 1), 0)
     if good.is_vector:
         missing = (e.bits(good) ^ -1) & e.mask()
         good = e.equals(missing, 0)
@@ -216,8 +215,7 @@ def covered(e: Context, instruction: Instruction) -> bool:
         room = Value("i64", "%shared_bytes", e) + 1
         limit = e.intrinsic("llvm.usub.sat", room, group.high - group.low)
         good = e.is_below(start, limit)
-        place = base + group.anchor
-        odd = place & (group.align - 1)
+        odd = (base + group.anchor) & (group.align - 1)
         guard_lanes(e, instruction, good & e.equals(odd, 0))
     return True
 
@@ -273,8 +271,7 @@ def remember_array(e: Context, access: MemoryAccess, pointer_bits: Value) -> Non
 
 
 def _remember_array(e: Emitter, access: MemoryAccess, pointer_bits: Value, hint: str) -> None:
-    size = e.const("i64", access.size)
-    e.call("tw_find", "i1", "%ctx", pointer_bits, size, hint)
+    e.call("tw_find", "i1", "%ctx", pointer_bits, e.const("i64", access.size), hint)
 
 
 def resolve(e: Context, access: MemoryAccess, write: int) -> str:

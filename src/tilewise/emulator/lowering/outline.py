@@ -75,8 +75,7 @@ class Outline:
             return ""
         body.store(body.cast("bitcast", result, f"i{bits_of(form.results[0])}"), places[0], 64)
         on = Value("i64", "%at", body) + len(places)
-        ends = body.is_at_least(on, Value("i64", "%count"))
-        body.branch(ends, "end", "next")
+        body.branch(body.is_at_least(on, Value("i64", "%count")), "end", "next")
         body.place("end")
         body.line("ret void")
         phi = f"  %at = phi i64 [ 0, %entry ], [ {on.ref}, %next ]"

@@ -118,8 +118,7 @@ def keep_lanes(e: Context, to: Analysis | None) -> None:
     if to is not None:
         for index in sorted(set(waiting_blocks(e.program, to)) - set(e.apart.chain)):
             e.store(e.const("i32", 0), pending_slot(e, index), 4)
-    current = e.load("i32", e.current, 4)
-    e.store(current, e.offset("%warp", WARP.PENDING), 4)
+    e.store(e.load("i32", e.current, 4), e.offset("%warp", WARP.PENDING), 4)
 
 
 def pending_slot(e: Context, index: int) -> str:

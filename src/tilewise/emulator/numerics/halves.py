@@ -69,8 +69,7 @@ def down(e: Emitter, value: Value, type_: str, mode: str = "rn", finite: bool = 
         bits = e.cast("bitcast", e.cast("fptrunc", value, "half"), "i16")
         return e.cast("bitcast", e.select(nan, _NAN, bits), "half")
     bits = e.cast("bitcast", value, "i32")
-    last = (bits >> 16) & 1
-    bits += last + 0x7FFF
+    bits += ((bits >> 16) & 1) + 0x7FFF
     top = e.resize(bits >> 16, "i16", False)
     return e.cast("bitcast", e.select(nan, _NAN, top), "bfloat")
 
@@ -104,8 +103,7 @@ def fma(e: Emitter, type_: str, a: Value, b: Value, c: Value) -> Value:
     alike = bits ^ e.cast("bitcast", error, "i64")
     outward = e.compare("icmp sge", alike, 0)
     step = e.select(outward, e.const(bits, 1), -1)
-    odd = e.select(inexact & even, bits + step, bits)
-    return e.cast("bitcast", odd, "double")
+    return e.cast("bitcast", e.select(inexact & even, bits + step, bits), "double")
 
 
 def _odd_float(e: Emitter, value: Value) -> Value:

@@ -70,8 +70,7 @@ def rule_of(a_type: str, b_type: str, c_type: str, d_type: str, asynchronous: bo
 
 def exponents(e: Emitter, numbers: Value, type_: str) -> Value:
     """Return the exponents of 32 floats that hold values of a type, as 16-bit integers."""
-    bits = e.cast("bitcast", numbers, "i32")
-    size = bits & 0x7FFF_FFFF
+    size = e.cast("bitcast", numbers, "i32") & 0x7FFF_FFFF
     field = size >> 23
     found = e.intrinsic("llvm.smax", field - 127, _LEAST[type_])
     found = e.select(e.equals(size, 0), _NONE, found)
@@ -233,8 +232,7 @@ def _without_sign_of_zero(e: Emitter, value: Value) -> Value:
 
 
 def _shortened(e: Emitter, value: Value) -> Value:
-    bits = e.cast("bitcast", value, "i32")
-    return e.cast("bitcast", bits & _SHORT, "float")
+    return e.cast("bitcast", e.cast("bitcast", value, "i32") & _SHORT, "float")
 
 
 # -- the sure way -----------------------------------------------------------------------------------
@@ -293,8 +291,7 @@ def _wide(e: Emitter, x: Value, type_: str) -> tuple[Value, Value]:
 
 def _cut(e: Emitter, x: Value) -> Value:
     """Truncate a double to a float."""
-    bits = e.cast("bitcast", x, "i64") & (-1 << 29)
-    normal = e.cast("bitcast", bits, "double")
+    normal = e.cast("bitcast", e.cast("bitcast", x, "i64") & (-1 << 29), "double")
     small = e.intrinsic("llvm.trunc", e.op("fmul", x, e.real(x, 2.0**149)))
     small = e.op("fmul", small, e.real(x, 2.0**-149))
     is_small = e.compare("fcmp olt", e.intrinsic("llvm.fabs", x), e.real(x, 2.0**-126))
@@ -304,6 +301,5 @@ def _cut(e: Emitter, x: Value) -> Value:
 def _rounded(e: Emitter, x: Value) -> Value:
     """Return a double as a float that f16 rounds as it would the double."""
     bits = e.cast("bitcast", x, "i64")
-    cut = bits & (-1 << 29)
-    value = e.cast("bitcast", _odd(e, bits, cut), "double")
+    value = e.cast("bitcast", _odd(e, bits, bits & (-1 << 29)), "double")
     return _without_sign_of_zero(e, e.cast("fptrunc", value, "float"))

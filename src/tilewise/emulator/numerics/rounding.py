@@ -242,8 +242,7 @@ def _long_to_odd(e: Emitter, a: Value, signed: bool) -> Value:
 def flush(e: Emitter, value: Value) -> Value:
     """Subnormal numbers as zeros of their sign (``.ftz``)."""
     bits = e.cast("bitcast", value, "i32")
-    exponent = bits & 0x7F80_0000
-    tiny = e.equals(exponent, 0)
+    tiny = e.equals(bits & 0x7F80_0000, 0)
     zero = bits & 0x8000_0000
     return e.cast("bitcast", e.select(tiny, zero, bits), "float")
 

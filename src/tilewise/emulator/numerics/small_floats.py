@@ -65,8 +65,7 @@ def pack_exponents(e: Emitter, low: Value, high: Value, mode: str, finite: bool)
 
 
 def _exponent(e: Emitter, value: Value, mode: str, finite: bool) -> Value:
-    bits = e.cast("bitcast", value, "i32")
-    size = bits & 0x7FFF_FFFF
+    size = e.cast("bitcast", value, "i32") & 0x7FFF_FFFF
     if mode == "rp":
         # Up to the next power of two; the smallest stands for all that is no larger, zero too.
         up = size + 0x7F_FFFF

@@ -96,8 +96,7 @@ def _e4m3(e: Emitter, register: Value, part: int) -> Value:
 def _integer(bits: int, signed: bool) -> Callable[[Emitter, Value, int], Value]:
     def number(e: Emitter, register: Value, part: int) -> Value:
         """As floats: every sum of the products of one instruction is below 2**24."""
-        field = _field(e, register, bits * part, bits, signed)
-        return e.cast("sitofp", field, "float")
+        return e.cast("sitofp", _field(e, register, bits * part, bits, signed), "float")
 
     return number
 

@@ -67,22 +67,19 @@ def _count_access(
     r: Routine, ways: Ptr, figures: Ptr, addresses: Ptr, mask: I32, size: I32, space: I32, kind: I32
 ) -> None:
     r.give_if(r.equals(mask, 0))
-    lane = r.find_lowest(mask, True)
-    first = r.element(addresses, lane, "i64")
+    first = r.element(addresses, r.find_lowest(mask, True), "i64")
     alone = r.equals(mask & (mask - 1), 0)
     named = r.differs(space, Space.GENERIC)
     with r.when(r.both(alone, named)):
         _one_lane(r)
         r.give()
     base = first & _BASE
-    number = (first >> 2) & (WAYS - 1)
-    way = r.item(ways, number, WAY.SIZE)
+    way = r.item(ways, (first >> 2) & (WAYS - 1), WAY.SIZE)
     window = r.resize(first >> _WINDOW_BIT, "i32", False)
     many = vector("i64")
     away = r.load(many, addresses.ref, 64) - r.splat(base)
     keys = r.select(r.bits(mask), away, -1)
-    known = r.load(many, way.ref, 64)
-    same = r.equals(r.bits(r.equals(keys, known)), -1)
+    same = r.equals(r.bits(r.equals(keys, r.load(many, way.ref, 64))), -1)
     same = r.both(
         same,
         r.equals(r.field(way, WAY.MASK, "i32"), mask),
@@ -95,8 +92,7 @@ def _count_access(
         r.put(way, WAY.MASK, mask)
         r.put(way, WAY.WINDOW, window)
         _count_pattern(r, kept, addresses, mask, size, space, kind, window)
-    total = r.load(_ALL, figures.ref, 8) + r.load(_ALL, kept.ref, 64)
-    r.store(total, figures.ref, 8)
+    r.store(r.load(_ALL, figures.ref, 8) + r.load(_ALL, kept.ref, 64), figures.ref, 8)
 
 
 def _one_lane(r: Routine) -> None:
@@ -324,8 +320,7 @@ def _count_copy(
         place = r.find_lowest(size, True) + Figure.WAVES
         r.put(r.item(kept, place, 8), 0, r.wide(waves))
         r.put(kept, 8 * Figure.PASSES, r.wide(_count_passes(r, targets, sources, mask)))
-    total = r.load(_ALL, figures.ref, 8) + r.load(_ALL, kept.ref, 64)
-    r.store(total, figures.ref, 8)
+    r.store(r.load(_ALL, figures.ref, 8) + r.load(_ALL, kept.ref, 64), figures.ref, 8)
 
 
 @routine("tw_count_copy_waves", "i32")

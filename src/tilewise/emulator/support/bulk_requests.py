@@ -102,10 +102,8 @@ def _span(r: Routine, address: I64, count: I64, space: I32, lane: I32, line: I32
     """Return the pointer to a stretch of global or shared memory of any length; null after a fault."""
     found = r.variable("ptr", NULL)
     extent, fault = r.variable("i64", 0), r.variable("i32", FaultKind.OUT_OF_BOUNDS)
-    with r.when(r.equals(space, Space.GLOBAL)):
-        known = find_array(r, address, count, r["worker"])
-        with r.when(known):
-            found.put(r.as_pointer(address))
+    with r.when(r.equals(space, Space.GLOBAL)), r.when(find_array(r, address, count, r["worker"])):
+        found.put(r.as_pointer(address))
     with r.otherwise():
         owner = r.reserve("ptr", 8)
         wrong = locate_block(r, address, owner)
@@ -132,8 +130,7 @@ def _issue(
 ) -> None:
     """Issue a request for each lane of ``mask``, whose operands lie in ``columns``, lane behind lane."""
     with r.each_lane(mask) as lane:
-        one = 1 << lane
-        flight = append_flight(r, kind, group, one)
+        flight = append_flight(r, kind, group, 1 << lane)
         r.give_if(r.is_null(flight), 1)
         data = r.at(flight, FLIGHT.DATA)
         with r.count(REQUEST.COLUMNS) as column:
@@ -309,8 +306,7 @@ def _remote(r: Routine, data: Ptr, lane: I32, line: I32) -> None:
 
 
 def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) -> None:
-    verb = request(r, r["data"], REQUEST.VERB)
-    with r.when(r.equals(verb, reduces)):
+    with r.when(r.equals(request(r, r["data"], REQUEST.VERB), reduces)):
         kind = r.narrow(request(r, r["data"], REQUEST.REDUCTION))
         reduce_row(r, kind, place, source, count)
     with r.otherwise():
@@ -368,8 +364,7 @@ def _fill(r: Routine, addresses: Ptr, sizes: Ptr, mask: I32, line: I32) -> None:
 
 @routine("tw_fill_one", "i32", *POINTERS)
 def _fill_one(r: Routine, address: I64, count: I64, lane: I32, line: I32) -> None:
-    odd = r.has_any(count, STEP - 1)
-    wrong = odd | r.is_above(count, MOST_BYTES)
+    wrong = r.has_any(count, STEP - 1) | r.is_above(count, MOST_BYTES)
     refuse_if(r, wrong, _BAD_FILL, count)
     place = find_span(r, address, count, Space.SHARED, 1)
     with r.when(is_checked(r)):

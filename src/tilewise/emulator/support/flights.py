@@ -238,8 +238,7 @@ def _any_warp_free(r: Routine) -> None:
     ):
         r.give_if(r.equals(r.field(warp, WARP.AWAITING, "i32"), 0), 1)
         address = r.wide(r.field(warp, WARP.AWAITED, "i32"))
-        wrong = locate_block(r, address, found, block=block)
-        r.give_if(r.differs(wrong, 0), 1)
+        r.give_if(r.differs(locate_block(r, address, found, block=block), 0), 1)
         shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
         state = r.field(r.at(shared, address & ((1 << RANK_SHIFT) - 1)), 0, "i64")
         phase = r.narrow((state >> _PHASE) & 1)

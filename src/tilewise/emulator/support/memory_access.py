@@ -83,8 +83,7 @@ def record_fault(
         r.put(fault, FAULT.LINE, line)
         for target, source in ((FAULT.X, BLOCK.X), (FAULT.Y, BLOCK.Y), (FAULT.Z, BLOCK.Z)):
             r.put(fault, target, r.field(block, source, "i32"))
-        thread = r.field(r["warp"], WARP.INDEX, "i32") << 5
-        r.put(fault, FAULT.THREAD, thread + lane)
+        r.put(fault, FAULT.THREAD, (r.field(r["warp"], WARP.INDEX, "i32") << 5) + lane)
         r.put_fields(fault, {FAULT.ADDRESS: address, FAULT.SIZE: size, FAULT.SPACE: space})
         r.put_fields(fault, {FAULT.WRITE: write, FAULT.EXTENT: extent})
         r.store_atomic(fault, kind, "release")
@@ -142,8 +141,7 @@ def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I
         r.give(NULL)
     at, where = _leave_generic(r)
     with r.when(r.equals(where, Space.GLOBAL)):
-        known = find_array(r, at, count, r["worker"])
-        r.give_if(known, r.as_pointer(at))
+        r.give_if(find_array(r, at, count, r["worker"]), r.as_pointer(at))
         _give_passed(r, FaultKind.OUT_OF_BOUNDS, at, where)
     constant = r.either(r.equals(where, Space.CONST), r.equals(where, Space.PARAM))
     with r.when(r.both(constant, r.differs(write, 0))):
@@ -224,8 +222,7 @@ def _near(r: Routine, addresses: Ptr, mask: I32, size: I64, space: I32) -> None:
     many addresses may start an access of ``size`` bytes; zeros if it lies in no block.
     """
     whole = "{ ptr, i64, i64 }"
-    lane = r.find_lowest(mask) & 31
-    address = r.element(addresses, lane, "i64")
+    address = r.element(addresses, r.find_lowest(mask) & 31, "i64")
     generic = r.equals(space, Space.GENERIC)
     window = r.select(generic, r.const("i64", GENERIC_SHARED), 0)
     away = address - window
@@ -236,8 +233,7 @@ def _near(r: Routine, addresses: Ptr, mask: I32, size: I64, space: I32) -> None:
     plain = r.is_below(away, 1 << RANK_SHIFT)
     r.give_if(r.negation(r.both(own, plain) | r.both(named, inside)), none)
     found = r.reserve("ptr")
-    wrong = locate_block(r, away, found)
-    r.give_if(r.differs(wrong, 0), none)
+    r.give_if(r.differs(locate_block(r, away, found), 0), none)
     base = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
     offset = away & ((1 << RANK_SHIFT) - 1)
     room = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64") + 1

@@ -123,8 +123,7 @@ class _PlanRoutine(Routine):
         self.put(self.plan, PLAN.ROUNDS, self.cast("zext", self.rounds, "i32"))
 
     def check_grain(self, value: Value) -> None:
-        wrong = value & (self.grain - 1)
-        self.refuse(self.differs(wrong, 0), 5)
+        self.refuse(self.differs(value & (self.grain - 1), 0), 5)
 
     def store_axis(self, axis: int) -> None:
         """Store size, stride, step, start and count of an axis; one beyond the rank has one element."""
@@ -161,8 +160,7 @@ class _PlanRoutine(Routine):
         plain = self.negation(self.interleaved)
         with self.when(self.im2col):
             self.put(plan, PLAN.COUNT, self.select(plain, length, 1))
-        whole = length * self.size
-        self.refuse(self.has_any(whole, 15), 8)
+        self.refuse(self.has_any(length * self.size, 15), 8)
         row = self.field(plan, PLAN.COUNT, "i64") * self.unit
         span = 16 << self.swizzle
         turned = self.differs(self.swizzle, 0)
@@ -376,11 +374,9 @@ def _reach(r: Routine, address: Value, count: Value, write: int) -> Value:
     plan = r["plan"]
     away = address - r.field(plan, PLAN.FIRST, "i64")
     limit = r.intrinsic("llvm.usub.sat", r.field(plan, PLAN.LIMIT, "i64"), count)
-    with r.when(r.is_at_least(away, limit)):
-        known = find_array(r, address, count, r.at(plan, PLAN.FIRST))
-        with r.unless(known):
-            find_span(r, address, count, Space.GLOBAL, write)
-            r.give(1)
+    with r.when(r.is_at_least(away, limit)), r.unless(find_array(r, address, count, r.at(plan, PLAN.FIRST))):
+        find_span(r, address, count, Space.GLOBAL, write)
+        r.give(1)
     if not write:
         touch(r, address, count)
     return r.as_pointer(address)

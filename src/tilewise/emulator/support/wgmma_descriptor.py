@@ -60,8 +60,7 @@ class Descriptor:
             near, far = r.select(self.plain, far, near), r.select(self.plain, near, far)
         if isinstance(across, Value):
             near, far = r.select(across, near, self.leading), r.select(across, far, self.stride)
-        at = self.start + (beside + beyond * near)
-        return at + outer * far
+        return (self.start + (beside + beyond * near)) + outer * far
 
 
 class Matrix(Descriptor):
@@ -90,8 +89,7 @@ class Matrix(Descriptor):
         ``check`` says so."""
         r = self.r
         inner, outer = (j, r.const("i32", c)) if self.across else (r.const("i32", c), j)
-        at = self.find_brick(inner, outer, self.across)
-        places = self.rows + _spread(r, at)
+        places = self.rows + _spread(r, self.find_brick(inner, outer, self.across))
         turns = places >> _fixed(7)
         turns = (turns - self.phase) & self.mask
         places ^= turns << _fixed(4)

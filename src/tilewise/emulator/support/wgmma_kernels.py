@@ -208,8 +208,7 @@ class _Panel:
         """The elements that rows g, and rows g + 8, have of each k, or keep."""
         r, form = self.r, self.form
         matrix = Matrix(r, r.field(record, RECORD.A, "i64", 8), form.a_across) if form.a_shared else None
-        own = r.field(r["warp"], WARP.INDEX, "i32", 4) & _OF_FOUR
-        first = own << 1
+        first = (r.field(r["warp"], WARP.INDEX, "i32", 4) & _OF_FOUR) << 1
         places = r.field(record, RECORD.A, "ptr", 8)
         found: tuple[list[Value], list[Value]] = ([], [])
         for c in range(BRICKS):

@@ -231,8 +231,7 @@ def _perform_groups(r: Routine, which: I32, target: I32) -> None:
 
 
 def _is_selected(r: Routine, number: Value) -> Value:
-    bit = (r["which"] >> r.resize(number, "i32", False)) & 1
-    return r.differs(bit, 0)
+    return r.differs((r["which"] >> r.resize(number, "i32", False)) & 1, 0)
 
 
 def _invoke(
@@ -259,8 +258,7 @@ def _groups_of_all(r: Routine) -> None:
 def _check(r: Routine) -> None:
     """Leave with a fault unless all lanes of the warp run, and its warpgroup is whole."""
     warps = r.field(r["ctx"], LAUNCH.WARPS, "i64")
-    index = r.wide(r.field(r["warp"], WARP.INDEX, "i32"))
-    end = (index & (-_WARPS)) + _WARPS
+    end = (r.wide(r.field(r["warp"], WARP.INDEX, "i32")) & (-_WARPS)) + _WARPS
     with r.unless(r.both(r.equals(r["mask"], -1), r.is_at_most(end, warps))):
         record_lanes_fault(r, FaultKind.WARPGROUP, r["mask"])
         r.give(2)
@@ -304,8 +302,7 @@ def _compact(r: Routine, state: Value) -> None:
 
 
 def _perform_own(r: Routine, target: Value) -> None:
-    index = r.field(r["warp"], WARP.INDEX, "i32")
-    _perform(r, 1 << (index & (_WARPS - 1)), target)
+    _perform(r, 1 << (r.field(r["warp"], WARP.INDEX, "i32") & (_WARPS - 1)), target)
 
 
 def _perform(r: Routine, which: Value | int, target: Value) -> None:
