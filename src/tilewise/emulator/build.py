@@ -156,7 +156,7 @@ _NOT_SAVED = ("object", "ptx", "target", "code", "general")
 
 def _describe(program: Program, lowered: Lowered, target: native.CpuTarget) -> Build:
     function, places = program.function, program.places
-    instructions = [item for block in program.flow.blocks for item in block.instructions]
+    instructions = program.flow.instructions
     rows = [operation_of(item) for item in instructions]
     registers = {
         operand.name for item in instructions for operand in item.operands if isinstance(operand, Register)

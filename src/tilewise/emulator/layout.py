@@ -20,6 +20,7 @@ __all__ = [
     "RANK_SHIFT",
     "WARP",
     "WINDOW",
+    "WINDOWS",
     "Answer",
     "ClusterFault",
     "FaultKind",
@@ -311,5 +312,6 @@ GENERIC_SHARED = 1 << 56
 GENERIC_LOCAL = 1 << 57
 GENERIC_CONST = 1 << 58
 GENERIC_PARAM = 1 << 59
-WINDOW = 1 << 32
+WINDOWS = {"shared": GENERIC_SHARED, "local": GENERIC_LOCAL, "const": GENERIC_CONST, "param": GENERIC_PARAM}
+WINDOW = 1 << 32  # bytes of each
 RANK_SHIFT = 24  # shared addresses of a cluster's blocks have the block's rank + 1 from this bit on

@@ -73,6 +73,11 @@ class Flow:
     loops: list[set[int]]  # the blocks of each loop
     reducible: bool
 
+    @property
+    def instructions(self) -> list[Instruction]:
+        """All instructions, but for those that end blocks."""
+        return [item for block in self.blocks for item in block.instructions]
+
     def divergent_region(self, branch: int) -> set[int]:
         """Return the blocks that some lanes may reach without the others after ``branch`` diverges.
 

@@ -121,7 +121,7 @@ class Program:
     def _place_products(self, at: int) -> int:
         """Place the sums of ``wgmma``, twice, and the list of those in flight; return where that ends."""
         types = self.function.registers
-        named = [wgmma_registers(item) for block in self.flow.blocks for item in block.instructions]
+        named = [wgmma_registers(item) for item in self.flow.instructions]
         sums, others = (
             list(
                 dict.fromkeys(
@@ -144,12 +144,11 @@ class Program:
 
 def _mark_read_as_bits(flow: Flow) -> None:
     """Mark instructions whose float result a ``mov.b32`` reads as an integer: a NaN's bits matter there."""
-    every = [item for block in flow.blocks for item in block.instructions]
     moved = {
         register.name
-        for item in every
+        for item in flow.instructions
         if operation_of(item).lanes == "moved" and item.parts in (("b32",), ("b64",))
         for register in reads(item)
     }
-    for item in every:
+    for item in flow.instructions:
         item.read_as_bits = any(register.name in moved for register in writes(item))

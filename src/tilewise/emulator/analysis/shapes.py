@@ -74,13 +74,11 @@ class Analysis:
         self.flow, self.types, self.threads = flow, types, threads
         self.local_symbols, self.speculate = local_symbols, speculate
         self.shapes: dict[str, Shape | None] = {}  # by register
-        self.results: dict[
-            int, Shape | None
-        ] = {}  # by id of instruction: what it computes, whatever holds it then
+        # By id of instruction: what it computes, whatever holds it then.
+        self.results: dict[int, Shape | None] = {}
         self.divergent: set[int] = set()  # blocks that lanes may run apart
-        self.gates: set[int] = (
-            set()
-        )  # barriers that all lanes must come to, and that some may come to without the others
+        # Barriers that all lanes must come to, and that some may come to without the others.
+        self.gates: set[int] = set()
         self.guarded: set[int] = set()  # ids of instructions whose lanes must not wrap around
         self.local = _block_locals(flow)  # registers that live within one block
         self.polled: set[int] = set()  # ids of loads that a loop waits on: each must look anew

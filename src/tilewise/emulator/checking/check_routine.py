@@ -67,6 +67,11 @@ class CheckRoutine(Routine):
         """Return the pointer to one of the tables of ``CLOCKS``."""
         return self.field(self.clocks(), offset, "ptr")
 
+    def own_table(self, offset: int, size: int) -> Value:
+        """Return the pointer to a warp's part of a table, which is of so many bytes as a field of ``CHECK`` says."""
+        length = self.check_field(size)
+        return self.at(self.table(offset), self.index() * length)
+
     def slot_of_warp(self, offset: int) -> Value:
         """Return the pointer to a warp's number of 32 bits in one of the tables."""
         return self.item(self.table(offset), self.index(), 4)

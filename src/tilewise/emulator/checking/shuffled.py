@@ -35,17 +35,12 @@ _WARP_LANES, _EVERY = 32, 0xFFFF_FFFF
 _AT_ONCE = 3  # registers that ``tw_check_spread`` takes
 
 
-def _table(r: CheckRoutine) -> Value:
-    size = r.check_field(CHECK.SHUFFLED)
-    return r.at(r.table(CLOCKS.SHUFFLED), r.index() * size)
-
-
 def _row(r: CheckRoutine, register: Value) -> Value:
-    return r.item(r.at(_table(r), HEAD_BYTES), register, ROW_BYTES)
+    return r.item(r.at(r.own_table(CLOCKS.SHUFFLED, CHECK.SHUFFLED), HEAD_BYTES), register, ROW_BYTES)
 
 
 def _return_if_all_defined(r: CheckRoutine) -> None:
-    r.give_if(r.equals(r.field(_table(r), 0, "i32"), 0))
+    r.give_if(r.equals(r.field(r.own_table(CLOCKS.SHUFFLED, CHECK.SHUFFLED), 0, "i32"), 0))
 
 
 @check_routine("tw_check_shuffle")
@@ -67,7 +62,7 @@ def _shuffle(
             lanes = (lane << SHUFFLED.READER) | source
             low = (line << SHUFFLED.LINE) | lanes
             found.put((r.wide(names) << SHUFFLED.MASK) | r.wide(low))
-            r.put(_table(r), 0, 1)
+            r.put(r.own_table(CLOCKS.SHUFFLED, CHECK.SHUFFLED), 0, 1)
         r.put(r.item(row, lane, 8), 0, found.get())
 
 

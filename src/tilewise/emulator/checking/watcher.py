@@ -66,7 +66,7 @@ class _Checker(Watcher):
     def __init__(self, e: Context) -> None:
         super().__init__(e)
         blocks = e.program.flow.blocks
-        inside = [item for block in blocks for item in block.instructions]
+        inside = e.program.flow.instructions
         self.swapped = {
             address_of(item) for item in inside if operation_of(item).is_atomic and "cas" in item.parts
         }

@@ -31,11 +31,6 @@ _FENCED, _WRITES, _DONE = 0, 4, 8
 _WRITTEN, _GROUP, _ISSUED = 0, 4, 8  # of a register: lines of the PTX, and the group and 1 more
 
 
-def _table(r: CheckRoutine) -> Value:
-    size = r.check_field(CHECK.REGISTERS)
-    return r.at(r.table(CLOCKS.REGISTERS), r.index() * size)
-
-
 def _closed_groups(r: CheckRoutine) -> Value:
     """How many groups of products this warp has committed."""
     return r.field(groups_of(r, PRODUCTS), 0, "i32")
@@ -53,7 +48,7 @@ def _first_lane(r: CheckRoutine) -> Value:
 @check_routine("tw_check_ordered")
 def _fence(r: CheckRoutine) -> None:
     """A warp runs ``wgmma.fence``: its writes so far are ordered."""
-    table, size = _table(r), r.check_field(CHECK.REGISTERS)
+    table, size = r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS), r.check_field(CHECK.REGISTERS)
     r.put(table, _FENCED, 1)
     with r.when(r.differs(r.field(table, _WRITES, "i32"), 0)):
         r.put(table, _WRITES, 0)
@@ -64,13 +59,13 @@ def _fence(r: CheckRoutine) -> None:
 
 def _in_flight(r: CheckRoutine, entry: Value) -> Value:
     group = r.field(entry, _GROUP, "i32")
-    return r.compare("icmp sgt", group, r.field(_table(r), _DONE, "i32"))
+    return r.compare("icmp sgt", group, r.field(r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS), _DONE, "i32"))
 
 
 @check_routine("tw_check_wrote")
 def _check_write(r: CheckRoutine, number: I32, mask: I32, counts: I32, line: I32) -> None:
     """Check and record a write of a register; ``counts`` is whether a fence has to order it."""
-    table = _table(r)
+    table = r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS)
     entry = r.item(table, number, ENTRY_BYTES)
     with r.when(_in_flight(r, entry)):
         _report(r, FindingKind.REGISTER_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
@@ -82,7 +77,7 @@ def _check_write(r: CheckRoutine, number: I32, mask: I32, counts: I32, line: I32
 @check_routine("tw_check_sums")
 def _check_read(r: CheckRoutine, number: I32, mask: I32, line: I32) -> None:
     """Report a read of a sum that a wgmma in flight may yet change."""
-    entry = r.item(_table(r), number, ENTRY_BYTES)
+    entry = r.item(r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS), number, ENTRY_BYTES)
     with r.when(_in_flight(r, entry)):
         _report(r, FindingKind.SUM_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
 
@@ -90,7 +85,7 @@ def _check_read(r: CheckRoutine, number: I32, mask: I32, line: I32) -> None:
 @check_routine("tw_check_used")
 def _issue(r: CheckRoutine, numbers: Ptr, count: I64, line: I32) -> None:
     """Check and record the registers, by number, of a wgmma that a warp issues."""
-    table = _table(r)
+    table = r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS)
     never = r.equals(r.field(table, _FENCED, "i32"), 0)
     dirty = r.both(r.negation(never), r.differs(r.field(table, _WRITES, "i32"), 0))
     with r.when(never):
@@ -110,7 +105,7 @@ def _issue(r: CheckRoutine, numbers: Ptr, count: I64, line: I32) -> None:
 @check_routine("tw_check_done")
 def _wait_groups(r: CheckRoutine, keep: I32) -> None:
     """Complete all groups but the last ``keep``, which a warp has waited for, with the reads of its warpgroup."""
-    table = _table(r)
+    table = r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS)
     done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), _closed_groups(r) - keep)
     r.put(table, _DONE, done)
     time = r.element(r.table(CLOCKS.PRODUCTS_DONE), first_of_warpgroup(r), "i32")

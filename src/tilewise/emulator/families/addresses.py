@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tilewise.emulator.families.clusters import in_own_block
-from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, WINDOW
+from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, WINDOW, WINDOWS
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.memory import WINDOWS
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.lowering.values import read, write
 from tilewise.emulator.ptx.modifiers import space_of

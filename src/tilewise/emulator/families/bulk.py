@@ -9,10 +9,10 @@ An instruction leaves its operands in columns, one for each operand with a numbe
 from __future__ import annotations
 
 from tilewise.emulator.families.cp_async import wait_groups
-from tilewise.emulator.layout import GENERIC_SHARED, Flight, FlightClass
+from tilewise.emulator.layout import GENERIC_SHARED, WINDOWS, Flight, FlightClass
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.memory import WINDOWS, take_addresses
+from tilewise.emulator.lowering.memory import take_addresses
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.lowering.values import read, read_bits
 from tilewise.emulator.operations.operation import GroupUse

@@ -58,7 +58,7 @@ def _terminator(e: Context, block: Block) -> None:
         end_apart(e, block)
     elif terminator.kind == "go":
         _go(e, block.index, terminator.targets[0])
-    elif can_diverge(e.program, e.analysis, block):
+    elif can_diverge(e.analysis, block):
         diverge(e, block)
     elif terminator.kind == "table":
         _table(e, block)

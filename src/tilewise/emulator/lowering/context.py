@@ -12,28 +12,10 @@ from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, HostCall, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.outline import Outline
-from tilewise.emulator.ptx.syntax import Address, Instruction, Not, Operand, Register
+from tilewise.emulator.ptx.syntax import Instruction, Operand
 from tilewise.emulator.ptx.types import llvm_scalar
 
-__all__ = ["Apart", "Context", "Loops", "Stops", "Watcher", "shape_in"]
-
-
-def shape_in(program: Program, analysis: Analysis, operand: Operand) -> Shape | None:
-    """The shape of an operand, as a build with this analysis reads it."""
-    match operand:
-        case Register(name=name):
-            if name in program.threads:
-                return program.threads[name][1]
-            if name == "%laneid":
-                return Shape(tuple(range(32)), 64, 0)
-            if name.startswith("%lanemask"):
-                return None
-            return analysis.shapes.get(name, UNIFORM)
-        case Not(item=item):
-            return shape_in(program, analysis, item)
-        case Address(base=Register() as base):
-            return shape_in(program, analysis, base)
-    return UNIFORM
+__all__ = ["Apart", "Context", "Loops", "Stops", "Watcher"]
 
 
 @dataclass(slots=True)
@@ -169,12 +151,11 @@ class Context(Emitter):
 
     def shape_of(self, operand: Operand) -> Shape | None:
         """The shape of an operand as it is read here."""
-        return shape_in(self.program, self.analysis, operand)
+        return self.analysis.operand(operand)
 
     def is_uniform(self, operand: Operand) -> bool:
         """Whether an operand is the same in every lane, as it is read here."""
-        shape = self.shape_of(operand)
-        return shape is not None and shape.uniform
+        return self.analysis.is_uniform(operand)
 
     def result_shape(self, instruction: Instruction) -> Shape | None:
         return self.analysis.results.get(id(instruction), UNIFORM)

@@ -59,7 +59,7 @@ def lower(program: Program, general: bool, name: str, mode: str = "plain", sums:
 
 
 def _find_apart(e: Context) -> Apart:
-    chain, blocks = waiting_blocks(e.program, e.analysis), e.program.flow.blocks
+    chain, blocks = waiting_blocks(e.analysis), e.program.flow.blocks
     ends = {blocks[index].terminator.kind for index in e.analysis.divergent}
     gates = sorted(e.analysis.gates.intersection(chain))
     return Apart(
@@ -79,7 +79,7 @@ def _lanes_leave(e: Context) -> bool:
         return True
     return any(
         EXIT in block.terminator.targets
-        and (block.index in e.analysis.divergent or can_diverge(e.program, e.analysis, block))
+        and (block.index in e.analysis.divergent or can_diverge(e.analysis, block))
         for block in e.program.flow.blocks
     )
 

@@ -10,14 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewise.emulator.layout import (
-    GENERIC_CONST,
-    GENERIC_LOCAL,
-    GENERIC_PARAM,
-    GENERIC_SHARED,
-    WARP,
-    Space,
-)
+from tilewise.emulator.layout import WARP, Space
 from tilewise.emulator.llvm.emit import NULL, Emitter, Value
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.suspend import guard_lanes
@@ -31,7 +24,6 @@ from tilewise.emulator.ptx.types import TYPE_BYTES
 __all__ = [
     "FIRST_HINT",
     "HINT_BYTES",
-    "WINDOWS",
     "MemoryAccess",
     "access_by_lane",
     "access_of",
@@ -47,19 +39,7 @@ __all__ = [
     "take_addresses",
 ]
 
-_SPACES = {
-    "global": Space.GLOBAL,
-    "shared": Space.SHARED,
-    "local": Space.LOCAL,
-    "const": Space.CONST,
-    "param": Space.PARAM,
-}
-WINDOWS = {
-    "shared": GENERIC_SHARED,
-    "local": GENERIC_LOCAL,
-    "const": GENERIC_CONST,
-    "param": GENERIC_PARAM,
-}
+_SPACES = {space.name.lower(): space for space in Space if space not in (Space.GENERIC, Space.OWN)}
 _BASES = {Space.SHARED: "%shared", Space.CONST: "%constants", Space.PARAM: "%params"}
 _LIMITS = {Space.SHARED: "%shared_bytes", Space.CONST: "%const_bytes", Space.PARAM: "%param_bytes"}
 # A generic address of global memory is that address; of the other spaces only the careful path knows.

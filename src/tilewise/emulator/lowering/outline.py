@@ -27,7 +27,7 @@ class Outline:
     """Decides which pure instructions of a kernel become calls of a function, and writes the functions."""
 
     def __init__(self, flow: Flow) -> None:
-        self.uses = Counter((item.opcode, item.parts) for block in flow.blocks for item in block.instructions)
+        self.uses = Counter((item.opcode, item.parts) for item in flow.instructions)
         self.functions: dict[tuple[object, ...], tuple[str, str]] = {}  # name, type of result; or no name
 
     def lowered(

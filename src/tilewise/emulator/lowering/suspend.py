@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tilewise.emulator.analysis.control_flow import EXIT, Block
-from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.shapes import UNIFORM, Analysis
 from tilewise.emulator.layout import WARP, Answer
 from tilewise.emulator.llvm.emit import Value, vector
-from tilewise.emulator.lowering.context import Context, shape_in
+from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.values import expand
 from tilewise.emulator.ptx.syntax import Instruction
 
@@ -34,20 +33,17 @@ _FIRST_DEOPT = 2
 _MOST_LOCAL_MASKS = 24  # masks of waiting lanes
 
 
-def can_diverge(program: Program, analysis: Analysis, block: Block) -> bool:
+def can_diverge(analysis: Analysis, block: Block) -> bool:
     """Whether lanes may leave a block in different ways."""
     condition = block.terminator.condition
-    if condition is None:
-        return False
-    shape = shape_in(program, analysis, condition)
-    return shape is None or not shape.uniform
+    return condition is not None and not analysis.is_uniform(condition)
 
 
-def waiting_blocks(program: Program, analysis: Analysis) -> list[int]:
+def waiting_blocks(analysis: Analysis) -> list[int]:
     """The blocks that lanes may wait for: those run apart, and those entered from apart."""
     found = set(analysis.divergent)
-    for block in program.flow.blocks:
-        if block.index in analysis.divergent or can_diverge(program, analysis, block):
+    for block in analysis.flow.blocks:
+        if block.index in analysis.divergent or can_diverge(analysis, block):
             found |= {t for t in block.terminator.targets if t != EXIT}
     return sorted(found)
 
@@ -116,7 +112,7 @@ def keep_lanes(e: Context, to: Analysis | None) -> None:
     for index in () if masks_in_memory(e) else e.apart.chain:
         e.store(e.load("i32", e.apart.pending[index], 4), pending_slot(e, index), 4)
     if to is not None:
-        for index in sorted(set(waiting_blocks(e.program, to)) - set(e.apart.chain)):
+        for index in sorted(set(waiting_blocks(to)) - set(e.apart.chain)):
             e.store(e.const("i32", 0), pending_slot(e, index), 4)
     e.store(e.load("i32", e.current, 4), e.offset("%warp", WARP.PENDING), 4)
 

@@ -49,15 +49,14 @@ class Layout:
         self.guards: dict[int, int] = {}
         self.divisions: dict[int, int] = {}  # and roots: what may take a longer way
         count = 0
-        for block in program.flow.blocks:
-            for instruction in block.instructions:
-                if places := _places(instruction):
-                    self.points[id(instruction)] = count
-                    count += places
-                if instruction.guard is not None:
-                    self.guards[id(instruction)] = len(self.guards)
-                if kind_of(instruction):
-                    self.divisions[id(instruction)] = len(self.divisions)
+        for instruction in program.flow.instructions:
+            if places := _places(instruction):
+                self.points[id(instruction)] = count
+                count += places
+            if instruction.guard is not None:
+                self.guards[id(instruction)] = len(self.guards)
+            if kind_of(instruction):
+                self.divisions[id(instruction)] = len(self.divisions)
         self.blocks, self.point_count = len(program.flow.blocks), count
         self.handed = 2 * self.blocks * BLOCK_COUNTS  # where warps left a block for the general build
         self.guarded = self.handed + 16 * len(program.deopts)
@@ -330,22 +329,16 @@ def _products(program: Program) -> list[list[int]]:
 
 def _divisions(program: Program) -> list[list[Any]]:
     """List line and kind of every instruction that has a slow path, in order."""
-    return [
-        [item.line, kind]
-        for block in program.flow.blocks
-        for item in block.instructions
-        if (kind := kind_of(item))
-    ]
+    return [[item.line, kind] for item in program.flow.instructions if (kind := kind_of(item))]
 
 
 def _describe_blocks(program: Program, layout: Layout) -> list[dict[str, Any]]:
     """List each basic block's instructions by line, name and guard; of a branch also the lines that decide it."""
     written: dict[str, list[Instruction]] = {}
-    for block in program.flow.blocks:
-        for item in block.instructions:
-            for register in writes(item):
-                if program.function.registers.get(register.name) == "pred":
-                    written.setdefault(register.name, []).append(item)
+    for item in program.flow.instructions:
+        for register in writes(item):
+            if program.function.registers.get(register.name) == "pred":
+                written.setdefault(register.name, []).append(item)
     found = []
     for block in program.flow.blocks:
         items = [

@@ -92,7 +92,7 @@ def _count_access(
         r.put(way, WAY.MASK, mask)
         r.put(way, WAY.WINDOW, window)
         _count_pattern(r, kept, addresses, mask, size, space, kind, window)
-    r.store(r.load(_ALL, figures.ref, 8) + r.load(_ALL, kept.ref, 64), figures.ref, 8)
+    _add_figures(r, r.load(_ALL, kept.ref, 64))
 
 
 def _one_lane(r: Routine) -> None:
@@ -105,6 +105,10 @@ def _one_lane(r: Routine) -> None:
         for some in (here, there)
     ]
     more = r.select(r.equals(r["space"], Space.SHARED), *vectors)
+    _add_figures(r, more)
+
+
+def _add_figures(r: Routine, more: Value) -> None:
     r.store(r.load(_ALL, r["figures"].ref, 8) + more, r["figures"].ref, 8)
 
 
@@ -320,7 +324,7 @@ def _count_copy(
         place = r.find_lowest(size, True) + Figure.WAVES
         r.put(r.item(kept, place, 8), 0, r.wide(waves))
         r.put(kept, 8 * Figure.PASSES, r.wide(_count_passes(r, targets, sources, mask)))
-    r.store(r.load(_ALL, figures.ref, 8) + r.load(_ALL, kept.ref, 64), figures.ref, 8)
+    _add_figures(r, r.load(_ALL, kept.ref, 64))
 
 
 @routine("tw_count_copy_waves", "i32")

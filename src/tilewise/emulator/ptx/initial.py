@@ -116,10 +116,8 @@ class _Elements:
         self.addresses: dict[int, _Address] = {}  # by the number of the element
         self.known = _LiteralBytes(type_)
         self.text, self.at = "", 0
-        self.line, self.breaks = (
-            parser.now.line,
-            list[int](),
-        )  # where the text begins, and where its lines end
+        # Where the text begins, and where its lines end.
+        self.line, self.breaks = parser.now.line, list[int]()
 
     def read_block(self, dimensions: list[int]) -> int:
         """Parse a block in braces; return how many elements it has."""

@@ -24,32 +24,14 @@ __all__ = [
     "register_disagreement",
 ]
 
-_SIZES = (("8", 1), ("16", 2), ("32", 4), ("64", 8))
-TYPE_BYTES: dict[str, int] = {f"{kind}{bits}": size for kind in "bus" for bits, size in _SIZES}
-TYPE_BYTES |= {
-    "b128": 16,
-    "f16": 2,
-    "f16x2": 4,
-    "bf16": 2,
-    "bf16x2": 4,
-    "f32": 4,
-    "f32x2": 8,
-    "tf32": 4,
-    "f64": 8,
-    "pred": 1,
-    "e4m3": 1,
-    "e5m2": 1,
-    "e4m3x2": 2,
-    "e5m2x2": 2,
-    "e2m3x2": 2,
-    "e3m2x2": 2,
-    "e2m1x2": 1,
-    "ue8m0x2": 2,
-    "s16x2": 4,
-    "u16x2": 4,
-    "s8x4": 4,
-    "u8x4": 4,
+_NAMES_BY_SIZE = {
+    1: "b8 u8 s8 pred e4m3 e5m2 e2m1x2",
+    2: "b16 u16 s16 f16 bf16 e4m3x2 e5m2x2 e2m3x2 e3m2x2 ue8m0x2",
+    4: "b32 u32 s32 f32 tf32 f16x2 bf16x2 s16x2 u16x2 s8x4 u8x4",
+    8: "b64 u64 s64 f64 f32x2",
+    16: "b128",
 }
+TYPE_BYTES = {name: size for size, names in _NAMES_BY_SIZE.items() for name in names.split()}
 _LLVM = {"f16": "half", "bf16": "bfloat", "f32": "float", "tf32": "float", "f64": "double", "pred": "i1"}
 _NUMBERS = re.compile(r"[us]\d+|f16|f16x2|f32|f64")
 _KINDS = {"b": "bits", "u": "integer", "s": "integer"}

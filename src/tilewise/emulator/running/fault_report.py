@@ -11,11 +11,9 @@ from dataclasses import dataclass, field, replace
 from tilewise.emulator.build import Build
 from tilewise.emulator.layout import (
     FAULT,
-    GENERIC_CONST,
-    GENERIC_PARAM,
-    GENERIC_SHARED,
     RANK_SHIFT,
     WINDOW,
+    WINDOWS,
     ClusterFault,
     FaultKind,
     MbarrierFault,
@@ -236,8 +234,8 @@ def _describe_address(address: int, space: Space, block: Dim3, cluster: Dim3) ->
 def _describe_copy_fault(address: int, why: int) -> str:
     """The message for a wrong bulk copy. ``address`` is that of its tensor map, or the wrong number itself."""
     if why in OF_MAPS:
-        for name, window in (("param", GENERIC_PARAM), ("const", GENERIC_CONST), ("shared", GENERIC_SHARED)):
-            if window <= address < window + WINDOW:
+        for name in ("param", "const", "shared"):
+            if (window := WINDOWS[name]) <= address < window + WINDOW:
                 return f"the tensor map at {name} address {address - window:#x} and a copy: {WRONG[why]}"
         return f"the tensor map at global address {address:#x} and a copy: {WRONG[why]}"
     return f"a bulk copy: {WRONG[why]} ({address:#x})"

@@ -12,14 +12,12 @@ from tilewise.emulator.check_layout import FindingKind
 from tilewise.emulator.layout import (
     BLOCK,
     FAULT,
-    GENERIC_CONST,
-    GENERIC_LOCAL,
-    GENERIC_PARAM,
     GENERIC_SHARED,
     LAUNCH,
     RANK_SHIFT,
     WARP,
     WINDOW,
+    WINDOWS,
     FaultKind,
     Space,
 )
@@ -53,12 +51,6 @@ __all__ = [
 ZERO_BYTES = 64  # that a read may find
 _GIVEN_OUT = 512  # bytes of which memory that a GPU gives out is a multiple
 _MULTIPROCESSOR = 228 << 10  # bytes of shared memory of a multiprocessor
-_GENERIC = {
-    Space.SHARED: GENERIC_SHARED,
-    Space.LOCAL: GENERIC_LOCAL,
-    Space.CONST: GENERIC_CONST,
-    Space.PARAM: GENERIC_PARAM,
-}
 
 
 # -- faults -------------------------------------------------------------------------------------------
@@ -182,11 +174,11 @@ def _leave_generic(r: Routine) -> tuple[Value, Value]:
     with r.when(r.equals(r["space"], Space.GENERIC)):
         space.put(Space.GLOBAL)
         when = r.when
-        for kind, start in _GENERIC.items():
+        for name, start in WINDOWS.items():
             offset = r["address"] - start
             with when(r.is_below(offset, WINDOW)):
                 address.put(offset)
-                space.put(kind)
+                space.put(Space[name.upper()])
             when = r.otherwise_when
     return address.get(), space.get()
 
