@@ -150,7 +150,10 @@ def _key(
     return digest.hexdigest()
 
 
-_OF_CLUSTERS = ("cluster", "explicit_cluster", "max_cluster", "blocks_are_clusters")
+_OF_PROGRAM = (
+    "block", "warps", "stride", "shared_bytes", "local_bytes", "parameter_bytes", "constant_bytes",
+)  # fmt: skip
+_OF_FUNCTION = ("cluster", "explicit_cluster", "max_cluster", "blocks_are_clusters")
 _NOT_SAVED = ("object", "ptx", "target", "code", "general")
 
 
@@ -162,23 +165,16 @@ def _describe(program: Program, lowered: Lowered, target: native.CpuTarget) -> B
         operand.name for item in instructions for operand in item.operands if isinstance(operand, Register)
     }
     return Build(
-        function.name,
-        program.block,
-        program.warps,
-        program.stride,
-        program.shared_bytes,
-        program.local_bytes,
-        program.parameter_bytes,
-        [(places[p.name].offset, p.size) for p in function.parameters],
-        [(variable.name, places[variable.name].offset) for variable in program.constants],
-        program.constant_bytes,
-        [variable.name for variable in program.globals],
+        entry=function.name,
+        parameters=[(places[p.name].offset, p.size) for p in function.parameters],
+        constants=[(variable.name, places[variable.name].offset) for variable in program.constants],
+        globals=[variable.name for variable in program.globals],
         # NOTE: both builds share a worker's memory, and the general one may have more instructions to
         # remember arrays for: room for every load and store twice over.
-        lowered.hints * 2 + 64,
-        lowered.name,
-        program.module.text,
-        target,
+        hints=lowered.hints * 2 + 64,
+        symbol=lowered.name,
+        ptx=program.module.text,
+        target=target,
         flies=any(
             row.group.of != "products" if row.group else row.asynchronous and not row.multiplies_matrices
             for row in rows
@@ -186,7 +182,8 @@ def _describe(program: Program, lowered: Lowered, target: native.CpuTarget) -> B
         finds_workspace=not registers.isdisjoint(WORKSPACE_HALVES),
         launches_dependents=any(row.launches_dependents for row in rows),
         notes=lowered.notes,
-        **{name: getattr(function, name) for name in _OF_CLUSTERS},
+        **{name: getattr(program, name) for name in _OF_PROGRAM},
+        **{name: getattr(function, name) for name in _OF_FUNCTION},
     )
 
 

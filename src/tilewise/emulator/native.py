@@ -214,8 +214,7 @@ _READY: list[bytes] = []  # the support's machine code, if an earlier process sa
 
 
 def offer_support(kept: bytes | None) -> bytes | None:
-    """Load the support's machine code as an earlier process saved it; returns fresh code to save if that does
-    not fit."""
+    """Load the support's code as an earlier process saved it; return fresh code if that does not fit."""
     with _LOCK:
         if _READY:
             return None

@@ -231,8 +231,7 @@ class Inliner(InlinedBody):
     def place_formal(
         self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand
     ) -> Symbol | None:
-        """Place a parameter or result that is in memory: in the caller's variable, or in one of its own, which is
-        returned."""
+        """Place a parameter or result in the caller's variable, or in one of its own and return that."""
         if isinstance(actual, Symbol):
             self.alias(inner, at, formal, actual)
             return None

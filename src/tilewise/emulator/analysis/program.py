@@ -99,8 +99,7 @@ class Program:
         return vectors if len(vectors) > _CPU_REGISTERS else set()
 
     def _place_registers(self) -> int:
-        """Place every register that may be live where a warp stops, or that a product in flight names; and the products
-        themselves. Return where the warp's memory ends."""
+        """Place products in flight, and registers that they name or that live at a stop; return the end."""
         types = self.function.registers
         kept: set[str] = set().union(*self.liveness.entry)
         for block in self.flow.blocks:
@@ -121,15 +120,9 @@ class Program:
     def _place_products(self, at: int) -> int:
         """Place the sums of ``wgmma``, twice, and the list of those in flight; return where that ends."""
         types = self.function.registers
-        named = [wgmma_registers(item) for item in self.flow.instructions]
-        sums, others = (
-            list(
-                dict.fromkeys(
-                    r.name for pair in named for r in pair[i] if types.get(r.name, "pred") != "pred"
-                )
-            )
-            for i in (0, 1)
-        )
+        pairs = [wgmma_registers(item) for item in self.flow.instructions]
+        named = [dict.fromkeys(register.name for pair in pairs for register in pair[i]) for i in (0, 1)]
+        sums, others = ([name for name in names if types.get(name, "pred") != "pred"] for names in named)
         if not sums:
             return at
         end = at

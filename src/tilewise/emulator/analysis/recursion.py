@@ -189,14 +189,14 @@ class Stack:
     def _save(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
         out = self.out
         for offset, what, type_ in slots:
-            value, stored = what, _stored(type_)
+            value = what
             if isinstance(what, Address):
                 value = out.register(_register_type(type_))
                 out.make(at, "ld", f"param.{type_}", value, what)
             elif type_ == "pred":
                 value = out.register("u32")
                 out.make(at, "selp", "u32", value, Immediate(1), Immediate(0), what)
-            out.make(at, "st", f"local.{stored}", Address(self.top, offset - size), value)
+            out.make(at, "st", f"local.{_stored(type_)}", Address(self.top, offset - size), value)
 
     def _restore(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
         out = self.out

@@ -107,17 +107,13 @@ def trailing_zeros(value: int) -> int:
 def add_shapes(a: Shape | None, b: Shape | None) -> Shape | None:
     if a is None or b is None:
         return VECTOR
-    lanes = (
-        a.lanes
-        if b.uniform
-        else b.lanes
-        if a.uniform
-        else tuple(x + y for x, y in zip(a.lanes, b.lanes, strict=True))
-    )
+    if a.uniform or b.uniform:
+        lanes = b.lanes if a.uniform else a.lanes
+    else:
+        lanes = tuple(x + y for x, y in zip(a.lanes, b.lanes, strict=True))
     value = a.value + b.value if a.value is not None and b.value is not None else None
-    return _limit_shape(
-        Shape(lanes, min(a.zeros, b.zeros) if value is None else trailing_zeros(value), value)
-    )
+    zeros = min(a.zeros, b.zeros) if value is None else trailing_zeros(value)
+    return _limit_shape(Shape(lanes, zeros, value))
 
 
 def scale_shape(a: Shape, factor: int) -> Shape | None:
@@ -154,10 +150,8 @@ def _limit_shape(shape: Shape) -> Shape | None:
 def shift_shape_right(a: Shape, by: int, bits: int) -> Shape | None:
     if a.uniform:
         known = a.value is not None and 0 <= a.value < 2 ** (bits - 1)
-        return Shape(
-            zeros=max(0, min(a.zeros, bits) - by),
-            value=a.value >> by if known and a.value is not None else None,
-        )
+        value = a.value >> by if known and a.value is not None else None
+        return Shape(zeros=max(0, min(a.zeros, bits) - by), value=value)
     if not a.apart or (a.value is None and a.zeros < by):
         return VECTOR
     if a.value is not None and not 0 <= a.value < 2**31:

@@ -68,7 +68,7 @@ class CheckRoutine(Routine):
         return self.field(self.clocks(), offset, "ptr")
 
     def own_table(self, offset: int, size: int) -> Value:
-        """Return the pointer to a warp's part of a table, which is of so many bytes as a field of ``CHECK`` says."""
+        """Return the pointer to a warp's part of a table, of as many bytes as a field of ``CHECK`` says."""
         length = self.check_field(size)
         return self.at(self.table(offset), self.index() * length)
 

@@ -262,8 +262,7 @@ class ShadowWord:
         return r.both(strong, r.negation(r.both(narrow, r.differs(block, theirs))))
 
     def find_conflict(self, columns: tuple[int, int, int], reads: bool) -> tuple[Value, Value, Value, Value]:
-        """Compare with the earlier access in these columns: whether it overlaps and is not ordered before this one; its
-        time, who made it, and its bytes, flags and line."""
+        """Return whether the access in these columns races with this one; its time, accessor and the rest."""
         r = self.r
         time, who, info = (self.get(column) for column in columns)
         meet = r.has_any(info & self.bytes, ACCESS.BYTES)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 
 from tilewise.emulator.check_layout import ACCESS, WHO, Action
 from tilewise.emulator.operations.operands import reads, writes
@@ -91,20 +93,17 @@ def orders_accesses(item: Instruction) -> bool:
 def map_lanes_to_words(
     lanes: tuple[int, ...], size: int, action: Action
 ) -> dict[int, tuple[int, int]] | None:
-    """By word, counted from the lowest lane's: the lane that accesses it, and which bytes; None if the fast path cannot
-    check the access."""
+    """By word, from the lowest lane's on: its lane and bytes; None if it is not for the fast path."""
     low = min(lanes)
-    found: dict[int, list[tuple[int, int]]] = {}
+    found: dict[int, dict[int, int]] = {}  # by word, by lane: a bit for each byte
     for lane, start in enumerate(lanes):
-        for word, bytes_ in _split_into_words(start - low, size):
-            found.setdefault(word, []).append((lane, bytes_))
+        for at in range(start - low, start - low + size):
+            users = found.setdefault(at // 4, {})
+            users[lane] = users.get(lane, 0) | 1 << at % 4
     result = {}
     for word, users in found.items():
-        bytes_ = 0
-        for _, part in users:
-            bytes_ |= part
-        alike = all(part == bytes_ for _, part in users)
-        result[word] = (users[0][0] if len(users) == 1 else WHO.SEVERAL if alike else WHO.MIXED, bytes_)
+        who = WHO.SEVERAL if len({*users.values()}) == 1 else WHO.MIXED
+        result[word] = (next(iter(users)) if len(users) == 1 else who, reduce(or_, users.values()))
     if action == Action.ATOMIC or len(result) > _MOST_WORDS:
         return None
     if action == Action.STORE and any(
@@ -112,13 +111,3 @@ def map_lanes_to_words(
     ):
         return None
     return result
-
-
-def _split_into_words(start: int, size: int) -> Iterator[tuple[int, int]]:
-    """The words of a stretch, and which of their bytes it covers, a bit for each."""
-    at = start
-    while at < start + size:
-        within = at % 4
-        length = min(4 - within, start + size - at)
-        yield at // 4, ((1 << length) - 1) << within
-        at += length

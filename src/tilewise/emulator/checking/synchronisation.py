@@ -145,8 +145,7 @@ def _pass_barrier(r: CheckRoutine, cluster: I32, fences: I32) -> None:
 # -- fences and sync variables ---------------------------------------------------------------------
 @check_routine("tw_check_fence")
 def _fence(r: CheckRoutine, mask: I32, wide: I32) -> None:
-    """A fence of the block's scope, or of a wider one: relaxed accesses before it acquire, those after it
-    release."""
+    """A fence of some scope: relaxed accesses before it acquire, those after it release."""
     far, lane = r.differs(wide, 0), r.lone_lane(mask)
     for scope in (0, 1):
         with r.when(far if scope else Value("i1", "true")):

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["LANES", "NULL", "Emitter", "Results", "Value", "join", "vector"]
+__all__ = ["LANES", "NULL", "Emitter", "Results", "Value", "join", "suffix_of", "vector"]
 
 LANES = 32
 
@@ -27,7 +27,7 @@ def _integer_operator(name: str, swapped: bool = False) -> Callable[[Value, Valu
 class Value:
     """An LLVM value: its type, its name or constant, and what made it: there an operator emits its operation.
 
-    NOTE: operators are those of unsigned integers, and a constant that goes from one function to another is made anew.
+    NOTE: operators are those of unsigned integers. A constant of one function is made anew for another.
     """
 
     type: str
@@ -245,7 +245,7 @@ class Emitter:
 
         A plain number is of that type as well.
         """
-        type_, full = first.type, f"{name}.{_suffix(first.type)}"
+        type_, full = first.type, f"{name}.{suffix_of(first.type)}"
         args = [first, *(self.fixed(other, type_) for other in others)]
         self.declare(full, type_, [arg.type for arg in args] + [item.split(" ", 1)[0] for item in extra])
         return self.set(type_, f"call {type_} @{full}({', '.join([*map(str, args), *extra])})")
@@ -253,7 +253,7 @@ class Emitter:
     def convert(self, name: str, a: Value, scalar: str) -> Value:
         """Emit a call of an intrinsic overloaded on result and argument, such as llvm.fptosi.sat."""
         type_ = vector(scalar) if a.is_vector else scalar
-        full = f"{name}.{_suffix(type_)}.{_suffix(a.type)}"
+        full = f"{name}.{suffix_of(type_)}.{suffix_of(a.type)}"
         self.declare(full, type_, [a.type])
         return self.set(type_, f"call {type_} @{full}({a})")
 
@@ -320,12 +320,6 @@ class Emitter:
         first = self.set(type_, f"insertelement {type_} poison, {a}, i64 0")
         return self.set(type_, f"shufflevector {first}, {type_} poison, <32 x i32> zeroinitializer")
 
-    def splat_pointer(self, pointer: str) -> str:
-        """Emit a vector with a pointer in every lane."""
-        first = self.set("<32 x ptr>", f"insertelement <32 x ptr> poison, ptr {pointer}, i64 0")
-        text = f"shufflevector {first}, <32 x ptr> poison, <32 x i32> zeroinitializer"
-        return self.set("<32 x ptr>", text).ref
-
     def shuffle(self, a: Value, picks: list[int], b: Value | None = None) -> Value:
         """Emit a vector of the elements ``picks`` of a (and b)."""
         scalar = a.type.split(" x ")[1][:-1]
@@ -341,7 +335,8 @@ class Emitter:
         return self.set("i32", f"bitcast {mask} to i32")
 
 
-def _suffix(type_: str) -> str:
+def suffix_of(type_: str) -> str:
+    """Return how the names of intrinsics that are overloaded on a type end."""
     scalar, prefix = type_, ""
     if type_.startswith("<"):
         count, scalar = type_[1:-1].split(" x ")

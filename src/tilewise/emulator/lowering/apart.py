@@ -183,8 +183,7 @@ def end_chain(e: Context) -> None:
 
 
 def _suspend_blocked(e: Context, waiting: Value, saved: set[str]) -> None:
-    """None of the lanes can run: suspend the warp. Lanes that only others of the warp can release go on without
-    them."""
+    """Suspend the warp, as no lanes can run. Those that only its other lanes can release go on alone."""
     if e.apart.leaving:
         _exit_waiting(e)
     if e.apart.gates:

@@ -7,7 +7,7 @@ the time to compile it. What lies side by side after all, which only the run kno
 
 from __future__ import annotations
 
-from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.llvm.emit import Emitter, Value, suffix_of, vector
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.interleave import is_transposed, load_rows, separate
 from tilewise.emulator.lowering.memory import MemoryAccess
@@ -15,7 +15,6 @@ from tilewise.emulator.ptx.types import llvm_scalar
 
 __all__ = ["gather", "scatter"]
 
-_SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 _ROWS, _MASK = Value("<32 x ptr>", "%rows"), Value("i32", "%mask")
 
 
@@ -73,7 +72,7 @@ def _return_parts(body: Emitter, parts: list[Value], result: str) -> None:
 def _load_one(body: Emitter, element: str, align: int) -> None:
     """One element a lane: LLVM's own gather."""
     type_ = vector(element)
-    name = f"llvm.masked.gather.v32{_SUFFIX.get(element, element)}.v32p0"
+    name = f"llvm.masked.gather.{suffix_of(type_)}.v32p0"
     body.declare(name, type_, ["<32 x ptr>", "i32", "<32 x i1>", type_])
     mask = body.bits(_MASK)
     found = body.set(type_, f"call {type_} @{name}({_ROWS}, i32 {align}, {mask}, {type_} zeroinitializer)")
@@ -82,7 +81,7 @@ def _load_one(body: Emitter, element: str, align: int) -> None:
 
 def _load_several(body: Emitter, element: str, count: int, align: int, result: str) -> None:
     """Several elements a lane: a load for each lane, from where reading is allowed if it does not run."""
-    elsewhere = Value("<32 x ptr>", body.splat_pointer("%safe"))
+    elsewhere = body.splat(Value("ptr", "%safe"))
     rows = body.select(body.bits(_MASK), _ROWS, elsewhere)
     places = [body.set("ptr", f"extractelement {rows}, i64 {lane}").ref for lane in range(32)]
     _return_parts(body, load_rows(body, element, count, places, align), result)
@@ -94,7 +93,7 @@ def scatter(e: Context, access: MemoryAccess, rows: Value, values: list[Value]) 
     type_, name = vector(element), f"scatter.{element}.{access.width}"
     if not e.has_function(name):
         body = Emitter()
-        intrinsic = f"llvm.masked.scatter.v32{_SUFFIX.get(element, element)}.v32p0"
+        intrinsic = f"llvm.masked.scatter.{suffix_of(type_)}.v32p0"
         body.declare(intrinsic, "void", [type_, "<32 x ptr>", "i32", "<32 x i1>"])
         mask = body.bits(_MASK)
         body.line(f"call void @{intrinsic}({type_} %values, {_ROWS}, i32 {access.width}, {mask})")

@@ -144,8 +144,7 @@ def resume(e: Context, number: int, names: set[str], to: str, from_fast: bool = 
 
 
 def guard_lanes(e: Context, instruction: Instruction, holds: Value) -> None:
-    """Go on in the general build unless ``holds``: the lanes' values do not have the shape that the fast build
-    assumes."""
+    """Go on in the general build unless ``holds``: values do not have the shape that this one assumes."""
     number, position = e.stops.deopts[id(instruction)]
     on, off = e.label("as"), e.label("not")
     e.branch(holds, on, off, likely=True)

@@ -51,8 +51,7 @@ def pure(*names: str, form: Callable[[Instruction], OperandTypes], **facts: Any)
 
 
 def effect(*names: str, **facts: Any) -> Callable[[Any], Any]:
-    """Enter rows of operations that have effects, on memory, on other lanes or on control flow: ``lower(context,
-    instruction)``."""
+    """Enter rows of operations with effects on memory, lanes or course: ``lower(context, instruction)``."""
     return _enter_as("emit", names, **facts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewise.emulator.llvm.emit import Emitter, Value, vector
+from tilewise.emulator.llvm.emit import Emitter, Value, suffix_of, vector
 
 __all__ = [
     "FORMATS",
@@ -72,7 +72,7 @@ def directed(e: Emitter, operation: str, mode: str, *args: Value) -> Value:
     is rounded so, and nothing moves out of it.
     """
     type_ = args[0].type
-    suffix = ("v32" if args[0].is_vector else "") + {"float": "f32", "double": "f64"}[args[0].scalar]
+    suffix = suffix_of(type_)
     name = f"tw.{operation}.{mode}.{suffix}"
     if name not in e.declared:
         intrinsic = f"llvm.experimental.constrained.{operation}.{suffix}"

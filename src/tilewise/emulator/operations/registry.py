@@ -27,8 +27,7 @@ def enter(*names: str, **facts: Any) -> None:
 
 
 def operation_of(instruction: Instruction) -> Operation:
-    """Return an instruction's row: the one of the longest name that leads its own. One without a name or a lowering
-    stands for all that there are no rows of."""
+    """Return the row of the longest name that leads an instruction's own; one without a name if none does."""
     found: Operation | None = instruction.operation  # this is called for every instruction, over and over
     if found is None:
         found = instruction.operation = _find(instruction.opcode, instruction.parts)

@@ -31,8 +31,8 @@ _USED, _CAPACITY, _LOST = 0, 8, 16
 OWN = 24  # from here on, the header has what each kind of log knows besides
 _HEADER = 64
 
-# A trace's rows are words: a sector and from this bit on what was done there; or a mark, which says what block the
-# words behind it are of. Its header has the block of the last one.
+# A trace's rows are words: a sector and from this bit on what was done there; or a mark, which says what block
+# the words behind it are of. Its header has the block of the last one.
 LAST_BLOCK, KIND_SHIFT, MARK = OWN, 61, 3
 
 
@@ -42,7 +42,7 @@ def own_log(e: Context) -> Value:
 
 
 def reserve_row(r: Routine, length: int) -> Value:
-    """Return the pointer to a new row, of so many bytes, of the routine's ``log``; leave it if the log is full."""
+    """Return the pointer to a new row of the routine's ``log``; leave the routine if the log is full."""
     used = r.field(r["log"], _USED, "i64")
     with r.when(r.is_at_least(used, r.field(r["log"], _CAPACITY, "i64"))):
         r.change(r["log"], _LOST, "add", 1, "i64")

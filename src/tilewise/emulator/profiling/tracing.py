@@ -33,7 +33,7 @@ from tilewise.emulator.ptx.syntax import Instruction
 
 __all__ = ["BYPASS", "PREFETCH", "READ", "WRITE", "Tracer", "Tracing"]
 
-# A read past the L1 bypasses it; a prefetch goes no further than the L2. ``MARK`` is the number between these.
+# A read past the L1 bypasses it; a prefetch goes no further than the L2. Between these is ``MARK``.
 READ, WRITE, BYPASS, PREFETCH = 0, 1, 2, 4
 _KINDS = 7
 _SECTORS = (1 << KIND_SHIFT) - 1

@@ -267,13 +267,13 @@ def _links(addresses: dict[int, _Address], width: int, line: int) -> tuple[Link,
     for at, address in addresses.items():
         if address.byte < 0 and width != 8:
             raise PtxError(line, f"the address of {address.name} needs 8 bytes")
+        whole = True
         if address.byte > 0:
-            first = addresses.get(at - address.byte)
-            if first is None or (first.name, first.addend, first.byte) != (address.name, address.addend, 0):
-                raise PtxError(line, f"the address of {address.name} must be there with all of its 8 bytes")
-        elif address.byte == 0 and not all(
-            at + i in addresses and addresses[at + i].byte == i for i in range(8)
-        ):
+            first = addresses.get(at - address.byte, _Address(""))
+            whole = (first.name, first.addend, first.byte) == (address.name, address.addend, 0)
+        elif address.byte == 0:
+            whole = all(at + i in addresses and addresses[at + i].byte == i for i in range(8))
+        if not whole:
             raise PtxError(line, f"the address of {address.name} must be there with all of its 8 bytes")
         if address.byte <= 0:
             found.append((at * width, address.name, address.addend, address.generic))

@@ -136,8 +136,7 @@ class PtxVariable:
 
 @dataclass(slots=True)
 class PtxFunction:
-    """A function. Its body is read by :meth:`Module.function`: until then registers, variables, body and tables
-    are empty."""
+    """A function. What its body has is empty until :meth:`PtxModule.function` reads that."""
 
     name: str
     entry: bool

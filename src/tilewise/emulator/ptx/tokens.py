@@ -87,15 +87,10 @@ def _end_of_block(text: str, start: int, line: int) -> int:
 def integer_of(text: str) -> int:
     """An integer as PTX writes it."""
     text = text.rstrip("U")
-    if text[:2] in ("0x", "0X"):
-        return int(text, 16)
-    if text[:2] in ("0b", "0B"):
-        return int(text, 2)
-    return (
-        int(text, 8)
-        if text[0] == "0" and len(text) > 1 and text.isdigit() and "8" not in text and "9" not in text
-        else int(text)
-    )
+    if text[:2] in ("0x", "0X", "0b", "0B"):
+        return int(text, 0)
+    octal = len(text) > 1 and text[0] == "0" and text.isdigit() and not {"8", "9"} & {*text}
+    return int(text, 8 if octal else 10)
 
 
 class TokenReader:

@@ -549,8 +549,7 @@ class _LaunchRun:
             time.sleep(0.0005)
 
     def _is_stuck(self, residents: list[Resident]) -> bool:
-        """Whether no cluster can get on any more: soon if all wait within their own cluster; else, in a launch without
-        a timeout, after long idleness."""
+        """Whether no cluster gets on: soon if each waits within itself, else after long without a timeout."""
         idle = time.monotonic() - self.moved
         if idle < _CLOSED_SECONDS:
             return False

@@ -18,13 +18,9 @@ _WORDS = {"add": "add", "inc": "uinc_wrap", "dec": "udec_wrap", "and": "and", "o
 _BITS = ("and", "or", "xor")
 _TYPES = {
     "add": ("u32", "u64", "f16", "bf16", "f32", "f32.ftz", "f64"),
-    "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
-    "max": ("u32", "s32", "u64", "s64", "f16", "bf16"),
-    "inc": ("u32",),
-    "dec": ("u32",),
-    "and": ("u32", "u64"),
-    "or": ("u32", "u64"),
-    "xor": ("u32", "u64"),
+    **dict.fromkeys(("min", "max"), ("u32", "s32", "u64", "s64", "f16", "bf16")),
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    **dict.fromkeys(_BITS, ("u32", "u64")),
 }
 _KINDS = tuple((operation, type_) for operation in OPERATIONS for type_ in _TYPES[operation])
 _SAME = {"b32": "u32", "b64": "u64"}  # where only bits count

@@ -14,6 +14,7 @@ exponent, and to add. Both panels then have their numbers' exponents, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewise.emulator.layout import WARP
@@ -341,7 +342,7 @@ class _Tile:
         ranks = r.item(r.at(r["panel"], RANKS), listed, ROWS * _SHORTS)
         tops = [r.variable(EXPONENT, r.const(EXPONENT, -0x8000)) for _ in starts]
         with r.count(self.total) as k:
-            for item, (row, column) in zip(tops, self._ranks(k, ranks), strict=True):
+            for item, (row, column) in zip(tops, self._pairs(k, ranks, self.panel.rank, "i16"), strict=True):
                 item.put(r.intrinsic("llvm.smax", item.get(), row + column))
         most = [item.get() for item in tops]
         lows = [exponents(r, start, made.rule.start) for start in starts]
@@ -370,7 +371,7 @@ class _Tile:
         totals = [r.variable(vector("i32"), r.const(vector("i32"), 0)) for _ in starts]
         with r.count(self.total, step=2) as k:
             for more in range(2):
-                pairs = self._factors(k + more, numbers)
+                pairs = self._pairs(k + more, numbers, self.panel.row, "float")
                 for total, (scale, _), pair in zip(totals, scales, pairs, strict=True):
                     total.add(made.term(r.op("fmul", *pair), scale))
         for i, (scale, unit) in enumerate(scales):
@@ -381,7 +382,9 @@ class _Tile:
         room = [[r.reserve(f"[{BATCH * _VECTOR} x i8]", 64) for _ in range(2)] for _ in starts]
         with r.count(self.total) as k:
             there = [self.panel.there(k, half) for half in range(2)]
-            for i, (own, pair) in enumerate(zip(room, self._factors(k, numbers), strict=True)):
+            for i, (own, pair) in enumerate(
+                zip(room, self._pairs(k, numbers, self.panel.row, "float"), strict=True)
+            ):
                 for place, number in zip(own, pair, strict=True):
                     mask = there[i // 2]
                     kept = number if mask is None else r.select(mask, number, r.zero(_NUMBERS))
@@ -389,15 +392,12 @@ class _Tile:
         for own, start, item in zip(room, starts, found, strict=True):
             made.call(own[0].ref, own[1].ref, self.total, start, item.slot)
 
-    def _factors(self, k: Value, numbers: Value) -> list[tuple[Value, Value]]:
-        """Of the four sums, what they multiply at one k."""
-        columns = self._columns(numbers, k, "float")
-        return [(self.panel.row(k, half), column) for half in range(2) for column in columns]
-
-    def _ranks(self, k: Value, ranks: Value) -> list[tuple[Value, Value]]:
-        """The same of exponents."""
-        columns = self._columns(ranks, k, "i16")
-        return [(self.panel.rank(k, half), column) for half in range(2) for column in columns]
+    def _pairs(
+        self, k: Value, listed: Value, of_row: Callable[[Value, int], Value], scalar: str
+    ) -> list[tuple[Value, Value]]:
+        """Of the four sums, what they multiply at one k; or the exponents of that."""
+        columns = self._columns(listed, k, scalar)
+        return [(of_row(k, half), column) for half in range(2) for column in columns]
 
     def _columns(self, panel: Value, k: Value, scalar: str) -> list[Value]:
         """Of the even and of the odd columns in a panel of B, what the sums' lanes have at one k."""
