@@ -128,10 +128,7 @@ def _can_be_move(function: PtxFunction, item: Instruction, access: _Access) -> b
 
 
 def _make_moves(
-    function: PtxFunction,
-    item: Instruction,
-    access: _Access,
-    registers: dict[tuple[str, int], Register],
+    function: PtxFunction, item: Instruction, access: _Access, registers: dict[tuple[str, int], Register]
 ) -> list[Instruction]:
     """Return the moves between registers that replace an access."""
     name, offset, width, items = access

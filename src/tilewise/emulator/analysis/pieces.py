@@ -55,10 +55,7 @@ class Cut:
 
 
 def cut(
-    program: Program,
-    analysis: Analysis,
-    needed: Needed,
-    alike: Callable[[Block, Instruction], object],
+    program: Program, analysis: Analysis, needed: Needed, alike: Callable[[Block, Instruction], object]
 ) -> Cut:
     """Cut every long block. ``alike`` has one answer, and not None, for instructions that may be in a row with one
     another. Nothing is cut where the frame would be too large."""

@@ -286,10 +286,7 @@ def _wait_groups(r: CheckRoutine, mask: I32, keep: I32, kind: I32, reads: I32) -
         same = r.equals(r.field(copy, COPY.KIND, "i32"), kind)
         source = r.equals(r.field(copy, COPY.SIDE, "i32"), CopySide.FROM_SHARED)
         meant = source | r.equals(reads, 0)
-        with (
-            r.when(r.both(mine, same, meant)),
-            r.each_lane(r.field(copy, COPY.LANES, "i32") & mask) as lane,
-        ):
+        with r.when(r.both(mine, same, meant)), r.each_lane(r.field(copy, COPY.LANES, "i32") & mask) as lane:
             own = r.element(r.at(copy, COPY.GROUPS), lane, "i32")
             since = r.element(groups_of(r, kind), lane, "i32") - own
             with r.when(r.compare("icmp sgt", since, keep)):

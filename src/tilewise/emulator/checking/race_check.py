@@ -11,16 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewise.emulator.check_layout import (
-    ACCESS,
-    CELLS,
-    CHECK,
-    CLOCKS,
-    SHADOW,
-    STATE,
-    WHO,
-    FindingKind,
-)
+from tilewise.emulator.check_layout import ACCESS, CELLS, CHECK, CLOCKS, SHADOW, STATE, WHO, FindingKind
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.checking.shadow_memory import (
     ShadowWord,

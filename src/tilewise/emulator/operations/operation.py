@@ -8,15 +8,7 @@ from typing import Any, Literal
 
 from tilewise.emulator.ptx.syntax import Instruction
 
-__all__ = [
-    "Access",
-    "BarrierUse",
-    "GroupUse",
-    "LaneRule",
-    "MbarrierUse",
-    "OperandTypes",
-    "Operation",
-]
+__all__ = ["Access", "BarrierUse", "GroupUse", "LaneRule", "MbarrierUse", "OperandTypes", "Operation"]
 
 
 @dataclass(frozen=True, slots=True)

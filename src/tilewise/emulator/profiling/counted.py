@@ -28,15 +28,7 @@ from tilewise.emulator.profiling.slow_path_counts import CLASSES, TABLE
 from tilewise.emulator.profiling.support import FIGURES, OF_WIDTH, WAY, WAYS, WIDTHS, Figure
 from tilewise.emulator.ptx.library import LIBRARY_LINE
 
-__all__ = [
-    "AccessCounts",
-    "CopyCounts",
-    "Counters",
-    "Counts",
-    "InstructionRuns",
-    "SlowPath",
-    "WgmmaRuns",
-]
+__all__ = ["AccessCounts", "CopyCounts", "Counters", "Counts", "InstructionRuns", "SlowPath", "WgmmaRuns"]
 
 LaneAddresses = tuple[int | None, ...]  # None for a lane that did not run
 Figures = npt.NDArray[np.int64]  # one for each multiprocessor

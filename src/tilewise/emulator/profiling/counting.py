@@ -274,11 +274,7 @@ class Counting(Watcher):
         about |= {"lanes": list(access.lanes), "classes": count, "step": touch.size}
         whole = e.full and not e.is_apart
         guarded = instruction.guard is not None
-        e.store(
-            access.base | WAY.KNOWN,
-            e.offset("%watch.ways", WAY.SIZE * WAYS * number + WAY.BASE),
-            8,
-        )
+        e.store(access.base | WAY.KNOWN, e.offset("%watch.ways", WAY.SIZE * WAYS * number + WAY.BASE), 8)
         # All lanes at one address of global memory touch one sector, however many of them run.
         if not guarded and ((whole and count == 1) or (access.uniform and access.space == Space.GLOBAL)):
             about["classes"] = 1

@@ -81,9 +81,7 @@ def _count_access(
     keys = r.select(r.bits(mask), away, -1)
     same = r.equals(r.bits(r.equals(keys, r.load(many, way.ref, 64))), -1)
     same = r.both(
-        same,
-        r.equals(r.field(way, WAY.MASK, "i32"), mask),
-        r.equals(r.field(way, WAY.WINDOW, "i32"), window),
+        same, r.equals(r.field(way, WAY.MASK, "i32"), mask), r.equals(r.field(way, WAY.WINDOW, "i32"), window)
     )
     r.put(way, WAY.BASE, base)
     kept = r.at(way, WAY.FIGURES)

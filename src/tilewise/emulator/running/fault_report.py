@@ -333,11 +333,7 @@ class Waiting:
 
 
 def deadlock(
-    build: Build,
-    block: Dim3,
-    waiting: Sequence[Waiting],
-    asks: bool = False,
-    cluster: Dim3 = (1, 1, 1),
+    build: Build, block: Dim3, waiting: Sequence[Waiting], asks: bool = False, cluster: Dim3 = (1, 1, 1)
 ) -> Deadlock:
     """The error when no warp can go on: which waits for what. ``asks``: some poll memory in a loop.
 

@@ -104,12 +104,7 @@ class Resident:
     """The memory of a resident cluster: for each block its shared memory, warps and local memory."""
 
     def __init__(
-        self,
-        build: Build,
-        shared_bytes: int,
-        blocks: int,
-        flights: int,
-        checks: Checks | None = None,
+        self, build: Build, shared_bytes: int, blocks: int, flights: int, checks: Checks | None = None
     ) -> None:
         self.blocks = blocks
         self.key: tuple[Any, ...] = ()  # of the pool that it belongs to

@@ -6,16 +6,7 @@ way (CAME) and which have yet to wait for one that is complete (PASSED); the clu
 
 from __future__ import annotations
 
-from tilewise.emulator.layout import (
-    BARRIER,
-    BARRIERS,
-    BLOCK,
-    LAUNCH,
-    WARP,
-    ClusterFault,
-    FaultKind,
-    Status,
-)
+from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, LAUNCH, WARP, ClusterFault, FaultKind, Status
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import each_block, each_warp

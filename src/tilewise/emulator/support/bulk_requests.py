@@ -9,15 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tilewise.emulator.check_layout import ACCESS, Action, StoreStep
-from tilewise.emulator.layout import (
-    BLOCK,
-    FLIGHT,
-    LAUNCH,
-    RANK_SHIFT,
-    FaultKind,
-    Flight,
-    Space,
-)
+from tilewise.emulator.layout import BLOCK, FLIGHT, LAUNCH, RANK_SHIFT, FaultKind, Flight, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.checked import check_touch, is_checked
