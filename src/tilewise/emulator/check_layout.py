@@ -17,11 +17,10 @@ from enum import IntEnum
 __all__ = [
     "ACCESS",
     "ACTIONS",
-    "BARRIERS_OF_BLOCK",
     "CELLS",
     "CHECK",
+    "CLOCK",
     "CLOCKS",
-    "COPIES",
     "COPY",
     "FINDING",
     "RANGE",
@@ -100,6 +99,9 @@ class CLOCKS:
     PRODUCTS_DONE = 168  # pointer: by the first warp of four, when one of them last waited for their products
     SHUFFLED = 176  # pointer: by warp, see ``shuffled.py``
     SIZE = 184
+    BARRIERS_OF_BLOCK = 17  # the last is the cluster's, in its first block
+    GROUP_KINDS = 3  # of cp.async, of bulk copies, of wgmma
+    SHARED_SYNC_VARS = 64
 
 
 class COPY:
@@ -115,6 +117,7 @@ class COPY:
     GROUPS, PLACES = 64, 192  # by lane
     REQUEST_BYTES = 256
     SIZE = PLACES + REQUEST_BYTES
+    MOST = 4_096  # of a cluster; more are not followed
 
 
 class CopySide(IntEnum):
@@ -133,14 +136,11 @@ class StoreStep(IntEnum):
     RELEASE = 2  # when the thread has waited for it
 
 
-COPIES = 4_096  # of a cluster; more are not followed
-GROUP_KINDS = 3  # of cp.async, of bulk copies, of wgmma
-# Bytes behind the entries of a clock: who is covered further than its warp, see ``vector_clocks.py``.
-TAIL = 16
-FOREVER = 0x7FFF_FFFF  # in a barrier's clock: of a warp that does nothing until it is let through
-SYNC_VAR_KEY = 8  # bytes of a sync variable before its clock
-SHARED_SYNC_VARS = 64
-BARRIERS_OF_BLOCK = 17  # the last is the cluster's, in its first block
+class CLOCK:
+    """One clock: an entry of 32 bits for each warp, and behind them its tail."""
+
+    TAIL = 16  # bytes: who is covered further than its warp, see ``vector_clocks.py``
+    FOREVER = 0x7FFF_FFFF  # in a barrier's clock: of a warp that does nothing until it is let through
 
 
 class CELLS:
@@ -210,6 +210,7 @@ class SYNC:
     PHASE_OVER = 8  # a phase of an mbarrier is seen to be over
     RELAXED = 16  # only together with fences
     BLOCK_SCOPE = 32  # of the block's scope
+    KEY_BYTES = 8  # of a sync variable, before its clock
 
 
 class Action(IntEnum):

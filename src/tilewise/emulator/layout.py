@@ -13,8 +13,7 @@ __all__ = [
     "BLOCK",
     "FAULT",
     "FLIGHT",
-    "GENERIC_LOCAL",
-    "GENERIC_SHARED",
+    "GENERIC",
     "LAUNCH",
     "QUEUE",
     "RANK_SHIFT",
@@ -307,11 +306,12 @@ class FAULT:
     BYTES = 64
 
 
-# Generic addresses of shared and local memory lie where no array of a process can.
-GENERIC_SHARED = 1 << 56
-GENERIC_LOCAL = 1 << 57
-GENERIC_CONST = 1 << 58
-GENERIC_PARAM = 1 << 59
-WINDOWS = {"shared": GENERIC_SHARED, "local": GENERIC_LOCAL, "const": GENERIC_CONST, "param": GENERIC_PARAM}
+class GENERIC:
+    """Where the windows of generic addresses begin: where no array of a process can lie."""
+
+    SHARED, LOCAL, CONST, PARAM = 1 << 56, 1 << 57, 1 << 58, 1 << 59
+
+
+WINDOWS = {"shared": GENERIC.SHARED, "local": GENERIC.LOCAL, "const": GENERIC.CONST, "param": GENERIC.PARAM}
 WINDOW = 1 << 32  # bytes of each
 RANK_SHIFT = 24  # shared addresses of a cluster's blocks have the block's rank + 1 from this bit on

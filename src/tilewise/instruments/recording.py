@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, RANK_SHIFT, Space
+from tilewise.emulator.layout import GENERIC, RANK_SHIFT, Space
 from tilewise.emulator.profiling.recording import EventKind, Events, PlaceNote
 from tilewise.emulator.support.bulk_requests import REQUEST, Verb
 from tilewise.instruments.tensor_boxes import TensorBoxes
@@ -161,7 +161,7 @@ class Recording:
         """Whether each event touches shared memory."""
         first = np.argmax(self._active, axis=1)
         address = self.events.addresses[np.arange(len(self)), first] if len(self) else np.zeros(0, np.int64)
-        generic = (self.events.space == Space.GENERIC) & (address >> 56 == GENERIC_SHARED >> 56)
+        generic = (self.events.space == Space.GENERIC) & (address >> 56 == GENERIC.SHARED >> 56)
         found: npt.NDArray[np.bool_] = np.isin(self.events.space, (Space.SHARED, Space.OWN)) | generic
         return found
 
@@ -255,7 +255,7 @@ class Recording:
         if ".tensor" not in name:
             steps = np.arange(0, int(row[REQUEST.SIZE // 8]) & 0xFFFF_FFFF, 2, dtype=np.int64)
             return place + steps, shared + steps, verb == Verb.LOAD
-        boxes = self.maps.get(place - GENERIC_PARAM)
+        boxes = self.maps.get(place - GENERIC.PARAM)
         if boxes is None:
             return None
         axes = int(row[REQUEST.SIZE // 8])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewise.emulator.analysis.inlined_body import function_addresses
-from tilewise.emulator.layout import GENERIC_CONST
+from tilewise.emulator.layout import GENERIC
 from tilewise.emulator.operations.operands import operands_in
 from tilewise.emulator.ptx.syntax import Instruction, PtxError, PtxFunction, PtxModule, PtxVariable, Symbol
 
@@ -150,7 +150,7 @@ def initial_content(module: PtxModule, name: str) -> Initial:
             later.append((offset, target, addend))
             continue
         if target in constants.by_name:
-            address = constants.by_name[target].offset + (GENERIC_CONST if generic else 0)
+            address = constants.by_name[target].offset + (GENERIC.CONST if generic else 0)
         else:  # parsing has seen to it that there is no other
             address = functions[target]
         data[offset : offset + 8] = ((address + addend) % (1 << 64)).to_bytes(8, "little")

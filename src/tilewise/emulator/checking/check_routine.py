@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewise.emulator.check_layout import CHECK, CLOCKS, TAIL, WHO
+from tilewise.emulator.check_layout import CHECK, CLOCK, CLOCKS, WHO
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import Declaration, Routine, routine
@@ -92,7 +92,7 @@ class CheckRoutine(Routine):
         return self.check_field(CHECK.WIDTH)
 
     def clock_bytes(self) -> Value:
-        return self.clock_width() * 4 + TAIL
+        return self.clock_width() * 4 + CLOCK.TAIL
 
     def own_clock(self, offset: int = CLOCKS.WARPS) -> Value:
         """Return the warp's clock in a table that has one for each warp."""

@@ -14,9 +14,7 @@ from tilewise.emulator.check_layout import (
     ACCESS,
     CELLS,
     CLOCKS,
-    COPIES,
     COPY,
-    GROUP_KINDS,
     SHADOW,
     STATE,
     SYNC,
@@ -114,7 +112,7 @@ def mark(
 def groups_of(r: CheckRoutine, kind: Value | int) -> Value:
     """Pointer to how many groups each lane of this warp has committed."""
     number = r.fixed(kind, "i64") if isinstance(kind, int) else r.wide(kind)
-    row = r.index() * GROUP_KINDS + number
+    row = r.index() * CLOCKS.GROUP_KINDS + number
     return r.item(r.table(CLOCKS.GROUPS), row, 128)
 
 
@@ -124,7 +122,7 @@ def new_record(r: CheckRoutine, mask: I32, length: I32, kind: I32, way: I32, lin
     clocks = r.clocks()
     count, start = (r.field(clocks, CLOCKS.COUNT, "i64"), r.field(clocks, CLOCKS.COPIES, "ptr"))
     found = r.variable("ptr", NULL)
-    with r.when(r.is_below(count, COPIES)):
+    with r.when(r.is_below(count, COPY.MOST)):
         found.put(r.item(start, count, COPY.SIZE))
         r.put(clocks, CLOCKS.COUNT, count + 1)
     with r.otherwise(), r.count(count) as i:

@@ -23,7 +23,7 @@ from tilewise.emulator.check_layout import (
 )
 from tilewise.emulator.checking.check_routine import CheckRoutine
 from tilewise.emulator.checking.vector_clocks import COVERED_LANE, ordered_before
-from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WINDOW, Space
+from tilewise.emulator.layout import BLOCK, GENERIC, LAUNCH, RANK_SHIFT, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, routine
 from tilewise.emulator.support.checked import record_finding, serial_of
@@ -66,9 +66,9 @@ def look_up_shadow(r: CheckRoutine, space: I32, address: I64, place: Ptr) -> Non
     start = r.variable("i64", -1)  # of the window of shared memory
     with r.when(r.equals(space, Space.SHARED)):
         start.put(0)
-    away = address - GENERIC_SHARED
+    away = address - GENERIC.SHARED
     with r.when(r.both(r.equals(space, 0), r.is_below(away, WINDOW))):
-        start.put(GENERIC_SHARED)
+        start.put(GENERIC.SHARED)
     with r.when(r.differs(start.get(), -1)):
         _in_shared(r, start.get())
     _in_global(r, _range_of(r))

@@ -5,11 +5,11 @@ Arriving at a barrier releases into its clock, passing it acquires; a sync varia
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import BARRIERS_OF_BLOCK, CLOCKS, SYNC, WHO
+from tilewise.emulator.check_layout import CLOCKS, SYNC, WHO
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.checking.copies import complete_phase
 from tilewise.emulator.checking.vector_clocks import acquire, join, release, sync_by_one, widen
-from tilewise.emulator.layout import BARRIER, BLOCK, GENERIC_SHARED, RANK_SHIFT, WARP, WINDOW, Space
+from tilewise.emulator.layout import BARRIER, BLOCK, GENERIC, RANK_SHIFT, WARP, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, Ptr
 from tilewise.emulator.support.checked import serial_of
@@ -17,13 +17,13 @@ from tilewise.emulator.support.cluster_parts import each_block
 
 __all__: list[str] = []
 
-_CLUSTER_BARRIER = BARRIERS_OF_BLOCK - 1
+_CLUSTER_BARRIER = CLOCKS.BARRIERS_OF_BLOCK - 1
 
 
 def _arrived_phase(r: CheckRoutine, number: Value | int) -> Value:
     """Pointer to the phase of a barrier that a warp arrived in; behind the last barrier's, to the number and 1 more of
     the barrier that it waits at, or 0."""
-    row = r.index() * (BARRIERS_OF_BLOCK + 1)
+    row = r.index() * (CLOCKS.BARRIERS_OF_BLOCK + 1)
     return r.item(r.table(CLOCKS.ARRIVED_PHASE), row + number, 4)
 
 
@@ -32,7 +32,7 @@ def _barrier_slots(r: CheckRoutine, number: Value) -> tuple[Value, Value]:
     rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32"))
     whole = r.equals(number, _CLUSTER_BARRIER)
     owner = r.select(whole, 0, rank)
-    return owner * BARRIERS_OF_BLOCK + number, _arrived_phase(r, number)
+    return owner * CLOCKS.BARRIERS_OF_BLOCK + number, _arrived_phase(r, number)
 
 
 def _slot_of_phase(r: CheckRoutine, which: Value, phase: Value) -> Value:
@@ -78,7 +78,7 @@ def _arrive(r: CheckRoutine, number: I32, waits: I32, goes_on: I32, relaxed: I32
             widen(r, r.scope_clock(CLOCKS.RELEASED, wide))
     which, came = _barrier_slots(r, r.wide(number))
     with r.when(r.differs(waits, 0)):
-        r.put(_arrived_phase(r, BARRIERS_OF_BLOCK), 0, number + 1)
+        r.put(_arrived_phase(r, CLOCKS.BARRIERS_OF_BLOCK), 0, number + 1)
     phases = r.item(r.table(CLOCKS.PHASES), which, 4)
     own = r.item(r.at(r["block"], BLOCK.BARRIERS), number & 15, BARRIER.SIZE)
     arrived = r.variable("i32", r.field(own, BARRIER.THREADS, "i32"))
@@ -120,7 +120,7 @@ def _pass_barrier(r: CheckRoutine, cluster: I32, fences: I32) -> None:
     """A warp passes the barrier that it waits at, or that of its cluster: it acquires what others released there."""
     number = r.variable("i32", _CLUSTER_BARRIER + 1)
     with r.when(r.equals(cluster, 0)):
-        waiting = _arrived_phase(r, BARRIERS_OF_BLOCK)
+        waiting = _arrived_phase(r, CLOCKS.BARRIERS_OF_BLOCK)
         number.put(r.field(waiting, 0, "i32"))
         r.give_if(r.equals(number.get(), 0))
         # NOTE: where lanes are apart, others of the warp may come by while these still wait.
@@ -170,7 +170,7 @@ def _sync(r: CheckRoutine, addresses: Ptr, mask: I32, space: I32, how: I32) -> N
     with r.each_lane(mask) as lane:
         address = r.variable("i64", r.element(addresses, lane, "i64"))
         shared = r.variable("i32", 0)
-        away = address.get() - GENERIC_SHARED
+        away = address.get() - GENERIC.SHARED
         with r.when(r.both(r.equals(space, 0), r.is_below(away, WINDOW))):
             shared.put(1)
             address.put(away)

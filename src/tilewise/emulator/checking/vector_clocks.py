@@ -13,18 +13,7 @@ covered. Races may be missed by that, none are made up.
 
 from __future__ import annotations
 
-from tilewise.emulator.check_layout import (
-    BARRIERS_OF_BLOCK,
-    CELLS,
-    CHECK,
-    CLOCKS,
-    FOREVER,
-    GROUP_KINDS,
-    SYNC,
-    SYNC_VAR_KEY,
-    WHO,
-    FindingKind,
-)
+from tilewise.emulator.check_layout import CELLS, CHECK, CLOCK, CLOCKS, SYNC, WHO, FindingKind
 from tilewise.emulator.checking.check_routine import ALL, CheckRoutine, check_routine
 from tilewise.emulator.layout import BLOCK, LAUNCH
 from tilewise.emulator.llvm.emit import Value
@@ -134,7 +123,7 @@ def release(r: CheckRoutine, clock: Ptr, goes_on: I32 = _TRUE, lane: I32 = ALL, 
     its warp did before its last warp-wide synchronisation.
 
     If the warp does nothing more before another one acquires it (``goes_on`` is 0), time need not go on, and the warp's
-    entry is FOREVER. With ``after``, the release counts from the next warp-wide synchronisation on.
+    entry is CLOCK.FOREVER. With ``after``, the release counts from the next warp-wide synchronisation on.
     """
     several, now = r.compare("icmp slt", lane, 0), r.now()
     with r.when(several):
@@ -144,7 +133,7 @@ def release(r: CheckRoutine, clock: Ptr, goes_on: I32 = _TRUE, lane: I32 = ALL, 
     with r.when(r.both(r.differs(mine, 0), r.equals(r.field(r.private_lane(), 0, "i32"), mine))):
         join(r, clock, r.own_clock(CLOCKS.PRIVATE))
     with r.when(r.both(several, r.compare("icmp slt", after, 0))):
-        time = r.select(r.differs(goes_on, 0), now, FOREVER)
+        time = r.select(r.differs(goes_on, 0), now, CLOCK.FOREVER)
         r.put(r.item(clock, r.own_entry(), 4), 0, time)
     with r.otherwise():
         with r.when(several):
@@ -212,7 +201,7 @@ def _find_sync_var(r: CheckRoutine, shared: I32, key: I64) -> None:
     few, many = r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64"), r.field(state, CHECK.SYNC_VAR_COUNT, "i64")
     count = r.select(inside, few, many)
     row = r.clock_bytes()
-    size, wanted = row + SYNC_VAR_KEY, key + 1
+    size, wanted = row + SYNC.KEY_BYTES, key + 1
     slot = r.variable("i64", (wanted * _HASH_FACTOR) >> 40)
     last = count - 1
     with r.count(count):
@@ -222,11 +211,11 @@ def _find_sync_var(r: CheckRoutine, shared: I32, key: I64) -> None:
         there = r.field(spot, 0, "i64")
         with r.when(r.equals(there, 0)):
             r.put(spot, 0, wanted)
-            r.fill(r.at(spot, SYNC_VAR_KEY), 0, row)
-            r.give(r.at(spot, SYNC_VAR_KEY))
-        r.give_if(r.equals(there, wanted), r.at(spot, SYNC_VAR_KEY))
+            r.fill(r.at(spot, SYNC.KEY_BYTES), 0, row)
+            r.give(r.at(spot, SYNC.KEY_BYTES))
+        r.give_if(r.equals(there, wanted), r.at(spot, SYNC.KEY_BYTES))
     # NOTE: all are taken. Two addresses that share one seem to synchronise: races may be missed, none made up.
-    r.give(r.at(r.at(start, (slot.get() & last) * size), SYNC_VAR_KEY))
+    r.give(r.at(r.at(start, (slot.get() & last) * size), SYNC.KEY_BYTES))
 
 
 @check_routine("tw_check_one")
@@ -282,10 +271,13 @@ def _begin_cluster(r: CheckRoutine, first: Value) -> None:
     rows |= {CLOCKS.REGISTERS: r.check_field(CHECK.REGISTERS), CLOCKS.SHUFFLED: r.check_field(CHECK.SHUFFLED)}
     numbers = (CLOCKS.PRIVATE_LANE, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRODUCTS_DONE)
     rows |= dict.fromkeys(numbers, 4)
-    rows |= {CLOCKS.ARRIVED_PHASE: (BARRIERS_OF_BLOCK + 1) * 4, CLOCKS.GROUPS: GROUP_KINDS * 128}
+    rows |= {
+        CLOCKS.ARRIVED_PHASE: (CLOCKS.BARRIERS_OF_BLOCK + 1) * 4,
+        CLOCKS.GROUPS: CLOCKS.GROUP_KINDS * 128,
+    }
     for offset, bytes_ in rows.items():
         r.fill(r.field(clocks, offset, "ptr"), 0, warps * bytes_)
-    size = row + SYNC_VAR_KEY
+    size = row + SYNC.KEY_BYTES
     with r.count(r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64")) as i:
         r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), i * size), 0, r.const("i64", 0))
     start = r.select(r.differs(r.check_field(CHECK.GRID_WIDE), 0), first, 0)

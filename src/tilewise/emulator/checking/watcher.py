@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewise.emulator.check_layout import ACCESS, ACTIONS, BARRIERS_OF_BLOCK, SYNC, WHO, Action
+from tilewise.emulator.check_layout import ACCESS, ACTIONS, CLOCKS, SYNC, WHO, Action
 from tilewise.emulator.checking.copies import BULKS, COPIED, PRODUCTS
 from tilewise.emulator.checking.race_check import ROW
 from tilewise.emulator.checking.shuffled import ShuffledValues
@@ -405,7 +405,7 @@ class _Checker(Watcher):
         """The number of the barrier: 0 to 15, or 16 for the cluster's."""
         e, at = self.e, barrier.number
         if barrier.scope == "cluster":
-            return BARRIERS_OF_BLOCK - 1
+            return CLOCKS.BARRIERS_OF_BLOCK - 1
         if len(instruction.operands) <= at:
             return 0
         uniform = e.is_uniform(instruction.operands[at])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewise.emulator.families.clusters import in_own_block
-from tilewise.emulator.layout import GENERIC_PARAM, GENERIC_SHARED, WINDOW, WINDOWS
+from tilewise.emulator.layout import GENERIC, WINDOW, WINDOWS
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import check_operand_count, effect, unsupported
 from tilewise.emulator.lowering.values import read, write
@@ -45,12 +45,12 @@ def isspacep(e: Context, instruction: Instruction) -> None:
         raise unsupported(instruction)
     value = read(e, source, "u64", shape is None)
     # The window of parameters is a part of the global one.
-    away = e.op("sub", value, WINDOWS.get(name, GENERIC_PARAM))
+    away = e.op("sub", value, WINDOWS.get(name, GENERIC.PARAM))
     result = e.is_below(away, WINDOW)
     if name == "shared" and "shared::cluster" not in instruction.parts:
         result = e.op("and", result, in_own_block(e, away))
     if name == "global":
-        result = e.op("or", result, e.is_below(value, GENERIC_SHARED))
+        result = e.op("or", result, e.is_below(value, GENERIC.SHARED))
     write(e, target, result, "pred", shape)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, WINDOW, Space
+from tilewise.emulator.layout import BLOCK, GENERIC, LAUNCH, WINDOW, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import (
@@ -360,7 +360,7 @@ def _single_sum(e: Emitter, kind: _Kind, old: Value, operand: Value) -> Value:
         return e.cast("bitcast", total, "i32")
     flushed = _no_payload(e, flush(e, e.op("fadd", flush(e, a), flush(e, b))))
     if kind.space == Space.GENERIC:
-        offset = e.op("sub", Value("i64", "%address"), GENERIC_SHARED)
+        offset = e.op("sub", Value("i64", "%address"), GENERIC.SHARED)
         flushed = e.select(e.is_below(offset, WINDOW), total, flushed)
     return e.cast("bitcast", flushed, "i32")
 

@@ -9,7 +9,7 @@ An instruction leaves its operands in columns, one for each operand with a numbe
 from __future__ import annotations
 
 from tilewise.emulator.families.cp_async import wait_groups
-from tilewise.emulator.layout import GENERIC_SHARED, WINDOWS, Flight, FlightClass
+from tilewise.emulator.layout import GENERIC, WINDOWS, Flight, FlightClass
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.memory import take_addresses
@@ -257,7 +257,7 @@ def put_cluster_address(columns: Columns, offset: int, operand: Operand, generic
     if generic:
         place = e.offset(columns.place, offset // 8 * COLUMN)
         wide = e.load(vector("i64"), place, 64)
-        e.store(e.op("sub", wide, GENERIC_SHARED), place, 64)
+        e.store(e.op("sub", wide, GENERIC.SHARED), place, 64)
 
 
 def _values(e: Context, instruction: Instruction, operand: Operand, type_: str, count: int) -> None:

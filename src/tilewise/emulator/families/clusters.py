@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewise.emulator.families.bulk import BARRIER, VALUES, Columns, put_cluster_address
-from tilewise.emulator.layout import BLOCK, GENERIC_SHARED, LAUNCH, RANK_SHIFT, WINDOW, Flight, FlightClass
+from tilewise.emulator.layout import BLOCK, GENERIC, LAUNCH, RANK_SHIFT, WINDOW, Flight, FlightClass
 from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import (
@@ -96,13 +96,13 @@ def mapa(e: Context, instruction: Instruction) -> None:
     given = e.wide(read(e, instruction.operands[2], "u32", shape is None))
     rank = e.intrinsic("llvm.umin", given, _RANKS - 1)
     if generic:
-        away = e.op("sub", address, GENERIC_SHARED)
+        away = e.op("sub", address, GENERIC.SHARED)
         inside = e.is_below(away, WINDOW)
         rank = e.select(inside, rank, _RANKS - 1)
     high = e.op("shl", e.op("add", rank, 1), RANK_SHIFT)
     result = e.op("or", e.op("and", address, _OFFSET), high)
     if generic:
-        result = e.op("add", result, GENERIC_SHARED)
+        result = e.op("add", result, GENERIC.SHARED)
     type_ = instruction.parts[-1]
     write(e, _target(instruction), e.resize(result, f"i{type_[1:]}", False), type_, shape)
 

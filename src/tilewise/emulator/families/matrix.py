@@ -14,7 +14,7 @@ them row by row and finds the fault, if there is one.
 
 from __future__ import annotations
 
-from tilewise.emulator.layout import GENERIC_SHARED, Space
+from tilewise.emulator.layout import GENERIC, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.fragments import OperandAddresses, define
@@ -154,7 +154,7 @@ def _offsets(e: Context, instruction: Instruction, operand: Operand) -> Value:
         base = e.op("add", e.splat(base), e.lanes("i64", lanes))
     if {"shared", "shared::cta"} & set(instruction.parts):
         return e.resize(base, "i32", False)
-    base = e.op("sub", base, GENERIC_SHARED)
+    base = e.op("sub", base, GENERIC.SHARED)
     return e.resize(e.intrinsic("llvm.umin", base, 0xFFFF_FFF0), "i32", False)
 
 

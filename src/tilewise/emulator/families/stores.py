@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewise.emulator.layout import GENERIC_SHARED, Space
+from tilewise.emulator.layout import GENERIC, Space
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.interleave import interleave
@@ -160,7 +160,7 @@ def _shared_addresses(e: Context, instruction: Instruction, operand: Operand) ->
     """Each lane's address in shared memory; of a generic one that leads elsewhere, one beyond its end."""
     wide = take_addresses(e, instruction, operand)
     if "shared::cta" not in instruction.parts:
-        wide = e.op("sub", wide, GENERIC_SHARED)
+        wide = e.op("sub", wide, GENERIC.SHARED)
     return e.intrinsic("llvm.umin", wide, 0xFFFF_FFF0)
 
 

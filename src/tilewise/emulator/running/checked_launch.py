@@ -11,19 +11,15 @@ import numpy.typing as npt
 
 from tilewise.emulator.analysis.variable_layout import align_up
 from tilewise.emulator.check_layout import (
-    BARRIERS_OF_BLOCK,
     CELLS,
     CHECK,
+    CLOCK,
     CLOCKS,
-    COPIES,
     COPY,
     FINDING,
-    GROUP_KINDS,
     RANGE,
-    SHARED_SYNC_VARS,
     STATE,
-    SYNC_VAR_KEY,
-    TAIL,
+    SYNC,
     WHO,
     FindingKind,
     stride_of,
@@ -108,7 +104,7 @@ class Checks(Memories):
         self._expected: list[tuple[npt.NDArray[np.uint32], npt.NDArray[np.intp], npt.NDArray[np.uint32]]] = []
         self._early: set[int] = set()  # addresses of words that the launch before wrote
         self.findings = PlainMemory(_CAPACITY * FINDING.SIZE)
-        row = SYNC_VAR_KEY + 4 * self.width + TAIL
+        row = SYNC.KEY_BYTES + 4 * self.width + CLOCK.TAIL
         sync_vars = 64
         while sync_vars < _MOST_SYNC_VARS and 2 * sync_vars * row <= _SYNC_VAR_BYTES:
             sync_vars *= 2
@@ -200,8 +196,8 @@ class Checks(Memories):
     def attach(self, memory: PlainMemory, stride: int, shared_bytes: int) -> list[PlainMemory]:
         """Allocate clocks and shadow memory for one resident cluster; they must live as long as the cluster does."""
         warps = self.blocks * self.warps_of_block
-        barriers = self.blocks * BARRIERS_OF_BLOCK
-        row = self.width * 4 + TAIL
+        barriers = self.blocks * CLOCKS.BARRIERS_OF_BLOCK
+        row = self.width * 4 + CLOCK.TAIL
         sizes = (
             (CLOCKS.WARPS, warps * row),
             (CLOCKS.SYNCED, warps * 4),
@@ -217,10 +213,10 @@ class Checks(Memories):
             (CLOCKS.BARRIERS, barriers * 2 * row),
             (CLOCKS.PHASES, barriers * 4),
             (CLOCKS.ENDS, barriers * 2 * 4),
-            (CLOCKS.SYNC_VARS, SHARED_SYNC_VARS * (SYNC_VAR_KEY + row)),
-            (CLOCKS.ARRIVED_PHASE, warps * (BARRIERS_OF_BLOCK + 1) * 4),
-            (CLOCKS.GROUPS, warps * GROUP_KINDS * 128),
-            (CLOCKS.COPIES, COPIES * COPY.SIZE),
+            (CLOCKS.SYNC_VARS, CLOCKS.SHARED_SYNC_VARS * (SYNC.KEY_BYTES + row)),
+            (CLOCKS.ARRIVED_PHASE, warps * (CLOCKS.BARRIERS_OF_BLOCK + 1) * 4),
+            (CLOCKS.GROUPS, warps * CLOCKS.GROUP_KINDS * 128),
+            (CLOCKS.COPIES, COPY.MOST * COPY.SIZE),
             (CLOCKS.REGISTERS, warps * self.registers),
             (CLOCKS.SHUFFLED, warps * self.shuffled),
         )
@@ -229,7 +225,7 @@ class Checks(Memories):
         for offset, size in sizes:
             head.set(offset, at)
             at += align_up(size, 64)
-        head.set(CLOCKS.SYNC_VAR_COUNT, SHARED_SYNC_VARS)
+        head.set(CLOCKS.SYNC_VAR_COUNT, CLOCKS.SHARED_SYNC_VARS)
         room = stride_of(shared_bytes) * CELLS.COLUMNS
         self.state.set(CHECK.STRIDE, stride_of(shared_bytes))
         cells = PlainMemory(self.blocks * room + 64)

@@ -11,16 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from tilewise.emulator.build import Build
-from tilewise.emulator.layout import (
-    BLOCK,
-    GENERIC_CONST,
-    GENERIC_LOCAL,
-    GENERIC_PARAM,
-    GENERIC_SHARED,
-    LAUNCH,
-    WARP,
-    HostCall,
-)
+from tilewise.emulator.layout import BLOCK, GENERIC, LAUNCH, WARP, HostCall
 from tilewise.emulator.running.fault_report import Range, locate_thread
 from tilewise.emulator.running.printf import format_printf
 from tilewise.errors import KernelFault, TilewiseError
@@ -70,7 +61,7 @@ class HostCallHandler:
         parameters: tuple[int, int],
     ) -> None:
         self.build, self.ranges, self.shared_bytes = build, ranges, shared_bytes
-        self.windows = ((GENERIC_CONST, *constants), (GENERIC_PARAM, *parameters))
+        self.windows = ((GENERIC.CONST, *constants), (GENERIC.PARAM, *parameters))
         self.lock = threading.Lock()
         self.printed: list[tuple[int, bytes]] = []  # block, text
         self.size = 0
@@ -156,8 +147,8 @@ class HostCallHandler:
         """A generic address as a pointer, and the bytes from there on."""
         local = self.build.local_bytes
         windows = (
-            (GENERIC_SHARED, who.word(who.block, BLOCK.SHARED, 8), self.shared_bytes),
-            (GENERIC_LOCAL, who.word(who.warp, WARP.LOCAL, 8) + who.lane * local, local),
+            (GENERIC.SHARED, who.word(who.block, BLOCK.SHARED, 8), self.shared_bytes),
+            (GENERIC.LOCAL, who.word(who.warp, WARP.LOCAL, 8) + who.lane * local, local),
             *self.windows,
         )
         arrays = ((item.start, item.start, item.size) for item in self.ranges)

@@ -12,7 +12,7 @@ from tilewise.emulator.check_layout import FindingKind
 from tilewise.emulator.layout import (
     BLOCK,
     FAULT,
-    GENERIC_SHARED,
+    GENERIC,
     LAUNCH,
     RANK_SHIFT,
     WARP,
@@ -216,7 +216,7 @@ def _near(r: Routine, addresses: Ptr, mask: I32, size: I64, space: I32) -> None:
     whole = "{ ptr, i64, i64 }"
     address = r.element(addresses, r.find_lowest(mask) & 31, "i64")
     generic = r.equals(space, Space.GENERIC)
-    window = r.select(generic, r.const("i64", GENERIC_SHARED), 0)
+    window = r.select(generic, r.const("i64", GENERIC.SHARED), 0)
     away = address - window
     none = Value(whole, "zeroinitializer")
     own = r.equals(space, Space.OWN)
