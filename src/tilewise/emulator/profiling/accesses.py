@@ -80,11 +80,15 @@ def _phases(addresses: Lanes, size: int, kind: Kind) -> list[list[int]]:
     return [phase for phase in found if phase]
 
 
+def _words(addresses: Sequence[int], size: int) -> list[int]:
+    return [(a + byte) // WORD_BYTES for a in addresses for byte in range(0, size, min(size, WORD_BYTES))]
+
+
 def wavefronts(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
     """Return the wavefronts of a warp's access to shared memory."""
     total = 0
     for phase in _phases(addresses, size, kind):
-        listed = [(a + byte) // WORD_BYTES for a in phase for byte in range(0, size, min(size, WORD_BYTES))]
+        listed = _words(phase, size)
         wanted = [0] * BANKS
         for word in listed if kind is Kind.EACH else set(listed):
             wanted[word % BANKS] += 1
@@ -105,13 +109,8 @@ def ideal(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
 
 def turns(addresses: Lanes, size: int, cached: bool) -> int:
     """Return the turns of a warp's load, from shared memory or from lines of global memory in the L1."""
-    words = {
-        (a + byte) // WORD_BYTES
-        for a in addresses
-        if a is not None
-        for byte in range(0, size, min(size, WORD_BYTES))
-    }
-    most = max(Counter(word % BANKS for word in words).values(), default=0)
+    words = _words([a for a in addresses if a is not None], size)
+    most = max(Counter(word % BANKS for word in set(words)).values(), default=0)
     return max(most, -(-lines(addresses, size) // TAGS)) if cached else most
 
 
