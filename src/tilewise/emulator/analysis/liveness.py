@@ -6,7 +6,7 @@ from tilewise.emulator.analysis.control_flow import EXIT, Block, Flow
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.ptx.syntax import Instruction
 
-__all__ = ["Liveness"]
+__all__ = ["Liveness", "summarise"]
 
 _APART = 32  # instructions from one noted set of live registers to the next
 
@@ -20,7 +20,7 @@ class Liveness:
         self._noted: dict[int, dict[int, frozenset[str]]] = {}  # block → position → what is live before it
         read, written = [], []
         for block in flow.blocks:
-            first, over = self._summarise(block)
+            first, over = summarise(block)
             read.append(first & registers.keys())
             written.append(over)
         changed = True
@@ -63,14 +63,15 @@ class Liveness:
                 noted[position] = frozenset(live)
         return noted
 
-    def _summarise(self, block: Block) -> tuple[set[str], set[str]]:
-        """The registers that a block may read before it writes them, and those that it surely writes."""
-        read: set[str] = set()
-        written: set[str] = set()
-        _end(block, read, written)
-        for instruction in reversed(block.instructions):
-            _step(instruction, read, written)
-        return read, written
+
+def summarise(block: Block) -> tuple[set[str], set[str]]:
+    """The registers that a block may read before it writes them, and those that it surely writes."""
+    read: set[str] = set()
+    written: set[str] = set()
+    _end(block, read, written)
+    for instruction in reversed(block.instructions):
+        _step(instruction, read, written)
+    return read, written
 
 
 def _end(block: Block, live: set[str], written: set[str] | None = None) -> None:

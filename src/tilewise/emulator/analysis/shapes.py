@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewise.emulator.analysis.control_flow import EXIT, Flow
+from tilewise.emulator.analysis.liveness import summarise
 from tilewise.emulator.analysis.shape import (
     TOP_ZEROS,
     UNIFORM,
@@ -401,21 +402,13 @@ def _flat(operands: tuple[Operand, ...]) -> list[Operand]:
 
 def _block_locals(flow: Flow) -> set[str]:
     """Return the registers that one block alone uses and writes, without a guard, before it reads them."""
-    home: dict[str, int] = {}
+    users: dict[str, set[int]] = {}
     spread: set[str] = set()
     for block in flow.blocks:
-        written: set[str] = set()
-        for instruction in [*block.instructions, block.terminator.instruction]:
-            if instruction is None:
-                continue
-            for register in reads(instruction):
-                if register.name not in written or home.get(register.name, block.index) != block.index:
-                    spread.add(register.name)
-            for register in writes(instruction):
-                if home.setdefault(register.name, block.index) != block.index:
-                    spread.add(register.name)
-                if instruction is block.terminator.instruction:
-                    spread.add(register.name)
-                if instruction.guard is None:
-                    written.add(register.name)
-    return {name for name in home if name not in spread}
+        end = block.terminator.instruction
+        read_first, _ = summarise(block)
+        spread |= read_first | {register.name for register in (writes(end) if end else ())}
+        for instruction in (*block.instructions, *([end] if end else ())):
+            for register in (*reads(instruction), *writes(instruction)):
+                users.setdefault(register.name, set()).add(block.index)
+    return {name for name, blocks in users.items() if len(blocks) == 1 and name not in spread}
