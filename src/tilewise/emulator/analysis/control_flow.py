@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import (
@@ -21,7 +22,7 @@ from tilewise.emulator.ptx.syntax import (
     Symbol,
 )
 
-__all__ = ["EXIT", "Block", "Flow", "Terminator", "build_flow"]
+__all__ = ["EXIT", "Block", "Flow", "build_flow", "walk"]
 
 EXIT = -1  # the successor of lanes that leave the kernel
 _MOST_BLOCKS = 8_192
@@ -44,6 +45,7 @@ class Terminator:
     instruction: Instruction | None = None
 
 
+_Node = TypeVar("_Node")
 # A block before blocks have their numbers: its targets are places in a list.
 _RawBlock = tuple[list[Instruction], Terminator]
 
@@ -96,7 +98,7 @@ class Flow:
             block = self.blocks[index]
             return [] if block.gate else [t for t in block.terminator.targets if t not in (EXIT, end)]
 
-        return _walk(start, following, set())
+        return walk(start, following)
 
     @functools.cached_property
     def _meetings(self) -> dict[int, int | None]:
@@ -131,7 +133,7 @@ def _shortcut_exits(raw: list[_RawBlock]) -> None:
         empty.update(block for block, target in bare if target in empty)
     predecessors = _reverse({i: _targets(terminator) for i, (_, terminator) in enumerate(raw)})
     barriers = [i for i, (_, terminator) in enumerate(raw) if terminator.kind in ("wait", "meet")]
-    waits = _walk(barriers, predecessors.__getitem__, set())
+    waits = walk(barriers, predecessors.__getitem__)
     for _, terminator in raw:
         if terminator.kind in ("branch", "table") and waits.intersection(terminator.targets):
             terminator.targets = [EXIT if target in empty else target for target in terminator.targets]
@@ -264,7 +266,7 @@ def _order_blocks(raw: list[_RawBlock]) -> tuple[list[int], list[set[int]], bool
                 continue
             body = loops.setdefault(target, {target})
             before = len(body)
-            total += len(_walk([block], predecessors.__getitem__, body)) - before
+            total += len(walk([block], predecessors.__getitem__, body)) - before
         if total > _MOST_IN_LOOPS:
             raise PtxError(_line_of(raw[block]), "loops within loops beyond what the emulator takes")
     if reducible:
@@ -327,12 +329,12 @@ def _post_dominators(blocks: list[Block]) -> dict[int, int | None]:
     end = len(blocks)
     successors = {block.index: _targets(block.terminator) or [end] for block in blocks} | {end: []}
     predecessors = _reverse(successors)
-    reached = _walk([end], predecessors.__getitem__, set())
+    reached = walk([end], predecessors.__getitem__)
     for block in range(end - 1, -1, -1):
         if block not in reached:  # an endless loop gets an edge to the end
             successors[block].append(end)
             predecessors[end].append(block)
-            _walk([block], predecessors.__getitem__, reached)
+            walk([block], predecessors.__getitem__, reached)
     found = _immediate_dominators(_reverse_post_order(end, predecessors.__getitem__), successors)
     return {node: (None if above == end else above) for node, above in found.items() if node != end}
 
@@ -362,15 +364,18 @@ def _reverse(successors: dict[int, list[int]]) -> dict[int, list[int]]:
     return predecessors
 
 
-def _walk(starts: Iterable[int], following: Callable[[int], list[int]], seen: set[int]) -> set[int]:
-    """Add to ``seen`` the blocks that can be reached from ``starts`` without passing one that is in it."""
+def walk(
+    starts: Iterable[_Node], following: Callable[[_Node], Iterable[_Node]], seen: set[_Node] | None = None
+) -> set[_Node]:
+    """Return what can be reached from ``starts``, added to ``seen``, which is not passed."""
+    found = set() if seen is None else seen
     stack = list(starts)
     while stack:
-        block = stack.pop()
-        if block not in seen:
-            seen.add(block)
-            stack += following(block)
-    return seen
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += following(node)
+    return found
 
 
 def _reverse_post_order(entry: int, following: Callable[[int], list[int]]) -> list[int]:

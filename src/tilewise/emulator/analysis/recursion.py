@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+from tilewise.emulator.analysis.control_flow import walk
 from tilewise.emulator.analysis.inlined_body import Activation, CallSite, Frame, InlinedBody
 from tilewise.emulator.analysis.variable_layout import align_up
 from tilewise.emulator.operations.operands import reads, registers_in, writes
@@ -38,17 +39,12 @@ _STACK = "stack~"  # a name that no PTX has
 
 def is_recursive(module: PtxModule, name: str) -> bool:
     """Whether a function may call itself, directly or through others that it calls by name."""
-    reached: set[str] = set()
-    ahead = [name]
-    while ahead:
-        function = module.function(ahead.pop())
-        for other in _called(function) if function else ():
-            if other == name:
-                return True
-            if other not in reached:
-                reached.add(other)
-                ahead.append(other)
-    return False
+
+    def called(caller: str) -> Iterator[str]:
+        function = module.function(caller)
+        return _called(function) if function else iter(())
+
+    return name in walk(called(name), called)
 
 
 def _called(function: PtxFunction) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewise.emulator.analysis.control_flow import EXIT, Flow
+from tilewise.emulator.analysis.control_flow import EXIT, Flow, walk
 from tilewise.emulator.analysis.liveness import summarise
 from tilewise.emulator.analysis.shape import (
     TOP_ZEROS,
@@ -201,13 +201,12 @@ class Analysis:
             terminator = self.flow.blocks[index].terminator
             if terminator.condition and any(target not in loop for target in terminator.targets):
                 conditions.add(terminator.condition.name)
-        before = -1
-        while len(conditions) > before:  # what those conditions come from
-            before = len(conditions)
-            for item in inside:
-                if any(register.name in conditions for register in writes(item)):
-                    conditions |= {register.name for register in reads(item)}
-        return {id(item) for item in loads if any(r.name in conditions for r in writes(item))}
+        sources: dict[str, set[str]] = {}
+        for item in inside:
+            for register in writes(item):
+                sources.setdefault(register.name, set()).update(read.name for read in reads(item))
+        deciding = walk(conditions, lambda name: sources.get(name, ()))
+        return {id(item) for item in loads if any(r.name in deciding for r in writes(item))}
 
     # -- one instruction ------------------------------------------------------------------------
     def operand(self, operand: Operand) -> Shape | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, reduce
 
-from tilewise.emulator.analysis.control_flow import EXIT
+from tilewise.emulator.analysis.control_flow import EXIT, walk
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.check_layout import CHECK, CLOCKS, SHUFFLED, FindingKind
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
@@ -240,12 +240,7 @@ def _tracked(program: Program) -> set[str]:
         if _is_computed(item):
             for source in reads(item):
                 users.setdefault(source.name, set()).update(target.name for target in writes(item))
-    stack = [*found]
-    while stack:
-        fresh = users.get(stack.pop(), set()) - found
-        found |= fresh
-        stack += fresh
-    return found
+    return walk(found, lambda name: users.get(name, ()))
 
 
 def _is_whole(shuffle: Instruction, block: int, program: Program) -> bool:

@@ -11,9 +11,10 @@ deals them at first. ``counted.py`` reads what was written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tilewise.emulator.analysis.control_flow import walk
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
@@ -350,11 +351,8 @@ def _describe_blocks(program: Program, layout: Layout) -> list[dict[str, Any]]:
 
 def _test_lines(condition: Register, written: Mapping[str, Sequence[Instruction]]) -> list[int]:
     """Return the lines that set a predicate, and those that set the predicates it is computed from."""
-    lines, names, seen = set(), [condition.name], {condition.name}
-    while names:
-        for item in written.get(names.pop(), ()):
-            lines.add(item.line)
-            fresh = {register.name for register in reads(item)} & written.keys() - seen
-            seen |= fresh
-            names += fresh
-    return sorted(lines)
+
+    def sources(name: str) -> Iterator[str]:
+        return (register.name for item in written.get(name, ()) for register in reads(item))
+
+    return sorted({item.line for name in walk([condition.name], sources) for item in written.get(name, ())})
