@@ -37,16 +37,12 @@ from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector, items_of
 
-__all__ = ["watcher"]
+__all__ = ["Checker"]
 
 _FROM_L2 = {"cg", "cv"}  # plain reads, but each of them loads anew
 _CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
 _GROUPS = {"copies": COPIED, "bulk copies": BULKS, "products": PRODUCTS}
 _MBARRIER_BYTES = 8
-
-
-def watcher(e: Context) -> Watcher:
-    return _Checker(e)
 
 
 def _names_cluster(instruction: Instruction) -> bool:
@@ -60,7 +56,7 @@ def _act_of(instruction: Instruction) -> str:
     return use.act if use else ""
 
 
-class _Checker(Watcher):
+class Checker(Watcher):
     """Emits the calls of the checker's run-time routines."""
 
     def __init__(self, e: Context) -> None:

@@ -115,9 +115,7 @@ def flushed(e: Emitter, instruction: Instruction, value: Value) -> Value:
     """Flush a float or f16 number if the instruction says so."""
     if "ftz" not in instruction.parts:
         return value
-    if value.scalar == "float":
-        return flush(e, value)
-    return halves.flush(e, value) if value.scalar == "half" else value
+    return flush(e, value) if value.scalar in ("float", "half") else value
 
 
 def one_nan(e: Emitter, value: Value) -> Value:

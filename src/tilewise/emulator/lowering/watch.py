@@ -25,7 +25,7 @@ __all__ = ["MODES", "WORKER_WATCH", "Memories", "Touch", "access_at", "named_spa
 
 MODES = {
     "counted": "tilewise.emulator.profiling.counting:Counting",
-    "checked": "tilewise.emulator.checking.watcher:watcher",
+    "checked": "tilewise.emulator.checking.watcher:Checker",
     "traced": "tilewise.emulator.profiling.tracing:Tracing",
     "recorded": "tilewise.emulator.profiling.recording:RecordingWatcher",
 }

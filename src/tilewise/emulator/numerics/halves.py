@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tilewise.emulator.llvm.emit import Emitter, Value
 from tilewise.emulator.numerics.rounding import FORMATS, narrow, widen
 
-__all__ = ["PARTS", "down", "each", "flush", "fma", "join", "split", "up"]
+__all__ = ["PARTS", "down", "each", "fma", "join", "split", "up"]
 
 PARTS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
 _LLVM = {"f16": "half", "bf16": "bfloat", "f32": "float"}
@@ -72,14 +72,6 @@ def down(e: Emitter, value: Value, type_: str, mode: str = "rn", finite: bool = 
     bits += ((bits >> 16) & 1) + 0x7FFF
     top = e.resize(bits >> 16, "i16", False)
     return e.cast("bitcast", e.select(nan, _NAN, top), "bfloat")
-
-
-def flush(e: Emitter, value: Value) -> Value:
-    """Subnormal f16 numbers as zeros of their sign."""
-    bits = e.cast("bitcast", value, "i16")
-    tiny = e.equals(bits & 0x7C00, 0)
-    flushed = e.select(tiny, bits & 0x8000, bits)
-    return e.cast("bitcast", flushed, value.scalar)
 
 
 def fma(e: Emitter, type_: str, a: Value, b: Value, c: Value) -> Value:

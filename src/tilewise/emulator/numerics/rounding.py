@@ -240,11 +240,12 @@ def _long_to_odd(e: Emitter, a: Value, signed: bool) -> Value:
 
 
 def flush(e: Emitter, value: Value) -> Value:
-    """Subnormal numbers as zeros of their sign (``.ftz``)."""
-    bits = e.cast("bitcast", value, "i32")
-    tiny = e.equals(bits & 0x7F80_0000, 0)
-    zero = bits & 0x8000_0000
-    return e.cast("bitcast", e.select(tiny, zero, bits), "float")
+    """Subnormal f32 or f16 numbers as zeros of their sign (``.ftz``)."""
+    of = FORMATS["f16" if value.scalar == "half" else "f32"]
+    bits = e.cast("bitcast", value, of.storage)
+    tiny = e.equals(bits & of.infinity, 0)
+    zero = bits & 1 << (of.bits - 1)
+    return e.cast("bitcast", e.select(tiny, zero, bits), value.scalar)
 
 
 def rectify(e: Emitter, value: Value) -> Value:

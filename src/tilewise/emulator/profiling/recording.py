@@ -41,7 +41,7 @@ _GENERIC = (Space.GENERIC, Space.GLOBAL, Space.SHARED)
 
 
 class EventKind(IntEnum):
-    """The kinds of events."""
+    """The kinds of events; the first ones are those of accesses."""
 
     LOAD = 0
     STORE = 1
@@ -58,13 +58,6 @@ class EventKind(IntEnum):
     DRAIN = 12  # waited until but some groups were done
 
 
-_ACTIONS = {
-    "load": EventKind.LOAD,
-    "store": EventKind.STORE,
-    "atomic": EventKind.ATOMIC,
-    "copy": EventKind.COPY,
-    "fill": EventKind.FILL,
-}
 _AT_MBARRIER = {"arrive": EventKind.ARRIVE, "expect": EventKind.ARRIVE, "ask": EventKind.AWAIT}
 _OF_GROUP = {"commit": EventKind.CLOSE, "wait": EventKind.DRAIN}
 
@@ -134,7 +127,7 @@ class RecordingWatcher(Watcher):
         else:
             for touch in seen or ():
                 if touch.access.space in (*_GENERIC, Space.OWN):
-                    about = _ACTIONS[touch.action], int(touch.access.space), touch.size
+                    about = EventKind[touch.action.upper()], int(touch.access.space), touch.size
                     mask = self._reading_lanes(instruction) if touch.action == "copy" else None
                     self._emit_event(instruction, *about, touch.addresses, mask)
 
