@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,28 @@ def count_steps(r: Routine, number: Value) -> None:
 
 def test_a_loop_that_is_never_left_needs_no_return_behind_it() -> None:
     assert run(count_steps, 27) == 111
+
+
+def mix(number: Any) -> Any:
+    """Compute with every operator; of a Python number, or of a value that is being emitted."""
+    sums = (number + 3) * 5 - 7 + (1000 - number)
+    bits = (sums & 0xFFF) | (number << 2) ^ (0x5555 >> (number & 3)) ^ (1 << (number & 7)) ^ (9 + number)
+    return bits + sums // 3 + sums % 7 + 5_000 // (number + 1)
+
+
+def test_operators_of_values_are_those_of_numbers() -> None:
+    for number in (0, 1, 27, 999):
+        assert run(lambda r, given: r.give(mix(given)), number) == mix(number)
+
+
+def test_operators_of_signs_are_those_of_unsigned_numbers() -> None:
+    assert run(lambda r, given: r.give(given >> 60), -1) == 15
+    assert run(lambda r, given: r.give((given - 2) // 3), 1) == (2**64 - 1) // 3
+
+
+def test_values_that_no_emitter_made_have_no_operators() -> None:
+    with pytest.raises(TypeError, match="no emitter"):
+        ZERO_I64 + 1
 
 
 def add_lanes(r: Routine, number: Value) -> None:

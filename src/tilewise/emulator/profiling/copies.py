@@ -21,7 +21,7 @@ from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routin
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.profiling.logs import trace_block, trace_sector
 from tilewise.emulator.ptx.syntax import Instruction
-from tilewise.emulator.support.bulk_requests import COLUMN, NONE, REQUEST, Verb, take_map
+from tilewise.emulator.support.bulk_requests import NONE, REQUEST, Verb, take_map, take_operands
 from tilewise.emulator.support.tensor import PLAN, make_plan, walk_rows
 
 __all__ = ["COPY_VERBS", "CopyFigure", "watch_copy"]
@@ -121,15 +121,12 @@ def _count_bulk(
     with r.when(tensor):
         _note(r, sink, CopyFigure.TENSORS, lanes)
     with r.each_lane(mask) as lane:
-        with r.count(REQUEST.COLUMNS) as column:
-            place = r.item(r.item(columns, column, COLUMN), lane, 8)
-            r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
+        take_operands(r, data, columns, lane)
         _set_receivers(r, sink, data, r.both(loads, r.equals(straight, 0)))
         with r.when(tensor):
             _count_tensor(r, sink, data, lane)
         with r.otherwise():
             _count_flat(r, sink, data)
-    r.give(0)
 
 
 def _set_receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:

@@ -28,7 +28,7 @@ from tilewise.emulator.lowering.watch import access_at, named_space, touches
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.profiling.logs import OWN, Logs, own_log, reserve_row
 from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Vector
-from tilewise.emulator.support.bulk_requests import COLUMN, REQUEST
+from tilewise.emulator.support.bulk_requests import take_operands
 
 __all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "RecordingWatcher"]
 
@@ -226,9 +226,7 @@ def _record_bulk(r: Routine, log: Ptr, place: I64, block: I64, warp: I64, mask: 
     """Log the copies of a bulk instruction, one event a lane."""
     with r.each_lane(mask) as lane:
         row = _begin_event(r, 1 << lane, r.const("i64", EventKind.BULK))
-        with r.count(REQUEST.COLUMNS) as column:
-            given = r.item(r.item(columns, column, COLUMN), lane, 8)
-            r.put(r.item(r.at(row, 24), column, 8), 0, r.field(given, 0, "i64"))
+        take_operands(r, r.at(row, 24), columns, lane)
 
 
 class Recorder(Logs):

@@ -37,6 +37,7 @@ __all__ = [
     "refuse_if",
     "store_bulk",
     "take_map",
+    "take_operands",
     "touch",
 ]
 
@@ -125,9 +126,7 @@ def _issue(
         flight = append_flight(r, kind, group, 1 << lane)
         r.give_if(r.is_null(flight), 1)
         data = r.at(flight, FLIGHT.DATA)
-        with r.count(REQUEST.COLUMNS) as column:
-            place = r.item(r.item(columns, column, COLUMN), lane, 8)
-            r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
+        take_operands(r, data, columns, lane)
         r.put(data, REQUEST.VERB, r.wide(verb))
         with r.when(r.equals(kind, Flight.REMOTE)):
             r.copy(r.at(data, REQUEST.VALUES), r.item(values, lane, _LINE), _LINE)
@@ -141,6 +140,13 @@ def _issue(
         with r.when(r.both(r.negation(eager), loads)):
             _perform_lane(r, kind, flight, lane, 1)
         r.give_unless_zero(issue_flight(r, flight))
+
+
+def take_operands(r: Routine, data: Value, columns: Value, lane: Value) -> None:
+    """Copy a lane's operands from where its instruction left them, in columns, to the request."""
+    with r.count(REQUEST.COLUMNS) as column:
+        place = r.item(r.item(columns, column, COLUMN), lane, 8)
+        r.put(r.item(data, column, 8), 0, r.field(place, 0, "i64"))
 
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
