@@ -15,6 +15,7 @@ __all__ = [
     "FLIGHT",
     "GENERIC",
     "LAUNCH",
+    "OFFSETS",
     "QUEUE",
     "RANK_SHIFT",
     "WARP",
@@ -315,3 +316,4 @@ class GENERIC:
 WINDOWS = {"shared": GENERIC.SHARED, "local": GENERIC.LOCAL, "const": GENERIC.CONST, "param": GENERIC.PARAM}
 WINDOW = 1 << 32  # bytes of each
 RANK_SHIFT = 24  # shared addresses of a cluster's blocks have the block's rank + 1 from this bit on
+OFFSETS = (1 << RANK_SHIFT) - 1  # and below it the offset in the block's memory

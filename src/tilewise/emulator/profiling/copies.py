@@ -15,7 +15,7 @@ from enum import IntEnum
 
 from tilewise.emulator.families.bulk import Columns, put_prefetch
 from tilewise.emulator.families.tensor_copies import put_tensor_prefetch
-from tilewise.emulator.layout import BLOCK, RANK_SHIFT, Flight
+from tilewise.emulator.layout import BLOCK, OFFSETS, Flight
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.lowering.context import Context
@@ -38,7 +38,6 @@ COPY_VERBS = {
     "remote": Verb.WRITE,
     "remote_reduce": Verb.CHANGE,
 }
-_OFFSETS = (1 << RANK_SHIFT) - 1
 _LINE, _SECTOR_SHIFT = 128, 5
 _PAIR = 2  # sectors of a piece for several blocks, at least
 
@@ -102,6 +101,7 @@ def _count_bulk(
     mask: I32,
     line: I32,
 ) -> None:
+    """Count what the copies of some lanes move; ``how`` is what a log says of their sectors."""
     r.give_if(r.equals(mask, 0), 0)
     sink = r.reserve(f"[{_SINK.SIZE} x i8]", 8)
     data = r.reserve(f"[{REQUEST.VALUES} x i8]", 64)
@@ -162,7 +162,7 @@ def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:
     take_map(r, data, lane)
     plan = r.reserve(f"[{PLAN.BYTES} x i8]", 64)
     r.give_unless_zero(make_plan(r, data, plan, lane))
-    r.put(plan, PLAN.AT, r.field(data, REQUEST.SHARED, "i64") & _OFFSETS)
+    r.put(plan, PLAN.AT, r.field(data, REQUEST.SHARED, "i64") & OFFSETS)
     r.put(plan, PLAN.WATCH, sink)
     with r.when(r.differs(r["verb"], Verb.LOAD)):
         # What lies outside is not written: the bytes of a store are counted row by row.
@@ -185,8 +185,8 @@ def _count_row(r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I
             skip, count = first * unit, (end - first) * unit
             there = offset + skip
             # What lies outside has no address: it is counted as it lies in shared memory.
-            from_ = there if figure is CopyFigure.OUTSIDE else place + skip
-            _count_pieces(r, sink, from_, there, count, figure)
+            start = there if figure is CopyFigure.OUTSIDE else place + skip
+            _count_pieces(r, sink, start, there, count, figure)
 
     part(low, high, CopyFigure.SECTORS)
     with r.when(r.differs(r.field(sink, _SINK.LOADS, "i64"), 0)):

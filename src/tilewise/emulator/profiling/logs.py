@@ -31,8 +31,8 @@ _USED, _CAPACITY, _LOST = 0, 8, 16
 OWN = 24  # from here on, the header has what each kind of log knows besides
 _HEADER = 64
 
-# A trace's rows are words: a sector and from this bit on what was done there; or a mark, which says what block
-# the words behind it are of. Its header has the block of the last one.
+# A trace's rows are words: a sector and from this bit on what was done there; or a mark, which says what
+# block the words behind it are of. Its header has the block of the last one.
 LAST_BLOCK, KIND_SHIFT, MARK = OWN, 61, 3
 
 

@@ -126,7 +126,7 @@ def _count_pattern(
     put(Figure.THREADS, r.wide(r.count_bits(mask)))
     generic = r.equals(space, Space.GENERIC)
     each = r.equals(kind, Kind.EACH)
-    named = [r.equals(space, one_space) for one_space in (Space.SHARED, Space.GLOBAL)]
+    named = [r.equals(space, one) for one in (Space.SHARED, Space.GLOBAL)]
     there = [r.equals(window, number) for number in (1, 0)]
     shared, outside = (a | (generic & b) for a, b in zip(named, there, strict=True))
     by = r.find_lowest(size, True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from tilewise.emulator.build import Build
 from tilewise.emulator.layout import (
     FAULT,
+    OFFSETS,
     RANK_SHIFT,
     WINDOW,
     WINDOWS,
@@ -228,7 +229,7 @@ def _describe_address(address: int, space: Space, block: Dim3, cluster: Dim3) ->
         return f"{'shared' if space == Space.OWN else space.name.lower()} address {address:#x}"
     (x, y, z), (sx, sy, sz) = block, cluster
     owner = (x - x % sx + rank % sx, y - y % sy + rank // sx % sy, z - z % sz + rank // (sx * sy))
-    return f"shared address {address & (1 << RANK_SHIFT) - 1:#x} of block {owner}"
+    return f"shared address {address & OFFSETS:#x} of block {owner}"
 
 
 def _describe_copy_fault(address: int, why: int) -> str:

@@ -28,6 +28,7 @@ from tilewise.emulator.layout import (
     BLOCK,
     FAULT,
     LAUNCH,
+    OFFSETS,
     QUEUE,
     RANK_SHIFT,
     WARP,
@@ -163,7 +164,7 @@ class Resident:
     def _awaited(self, rank: int, address: int) -> str:
         """Describe what the mbarrier that a warp waits at still lacks."""
         named = (address >> RANK_SHIFT) - 1
-        offset, owner = address & ((1 << RANK_SHIFT) - 1), named if named >= 0 else rank
+        offset, owner = address & OFFSETS, named if named >= 0 else rank
         room = self.shared.bytes.size // self.blocks
         if owner >= self.blocks or offset + 8 > room:
             return "at an mbarrier that is not there"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tilewise.emulator.check_layout import ACCESS, Action, StoreStep
-from tilewise.emulator.layout import BLOCK, FLIGHT, LAUNCH, RANK_SHIFT, FaultKind, Flight, Space
+from tilewise.emulator.layout import BLOCK, FLIGHT, LAUNCH, OFFSETS, RANK_SHIFT, FaultKind, Flight, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.checked import check_touch, is_checked
@@ -41,7 +41,6 @@ __all__ = [
     "touch",
 ]
 
-_OFFSETS = (1 << RANK_SHIFT) - 1
 COLUMN = 256  # bytes of an operand of every lane, where instructions leave them
 NONE = -1  # for an operand that an instruction does not have
 _EAGER = 0
@@ -104,7 +103,7 @@ def _span(r: Routine, address: I64, count: I64, space: I32, lane: I32, line: I32
         with r.when(r.differs(wrong, 0)):
             fault.put(wrong)
         with r.otherwise():
-            offset = address & _OFFSETS
+            offset = address & OFFSETS
             fits = r.is_at_most(count, extent.get())
             inside = r.is_at_most(offset, extent.get() - count)
             with r.when(r.both(fits, inside)):
@@ -178,7 +177,7 @@ def each_block(r: Routine, data: Value) -> Iterator[Callable[[Value], Value]]:
         named = (rank + 1) << RANK_SHIFT
 
         def at(address: Value) -> Value:
-            theirs = (address & _OFFSETS) | named
+            theirs = (address & OFFSETS) | named
             return r.select(several, theirs, address)
 
         yield at

@@ -16,8 +16,8 @@ from tilewise.emulator.layout import (
     BLOCK,
     FLIGHT,
     LAUNCH,
+    OFFSETS,
     QUEUE,
-    RANK_SHIFT,
     WARP,
     Flight,
     FlightClass,
@@ -240,7 +240,7 @@ def _any_warp_free(r: Routine) -> None:
         address = r.wide(r.field(warp, WARP.AWAITED, "i32"))
         r.give_if(r.differs(locate_block(r, address, found, block=block), 0), 1)
         shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
-        state = r.field(r.at(shared, address & ((1 << RANK_SHIFT) - 1)), 0, "i64")
+        state = r.field(r.at(shared, address & OFFSETS), 0, "i64")
         phase = r.narrow((state >> _PHASE) & 1)
         r.give_if(r.differs(phase, r.field(warp, WARP.AWAITED_PHASE, "i32")), 1)
     r.give(0)

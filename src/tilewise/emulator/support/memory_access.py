@@ -14,6 +14,7 @@ from tilewise.emulator.layout import (
     FAULT,
     GENERIC,
     LAUNCH,
+    OFFSETS,
     RANK_SHIFT,
     WARP,
     WINDOW,
@@ -147,7 +148,7 @@ def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I
         with r.when(r.differs(wrong, 0)):
             _give_passed(r, wrong, at, where)
         owner.put(r.field(found, 0, "ptr"))
-        offset.put(at & ((1 << RANK_SHIFT) - 1))
+        offset.put(at & OFFSETS)
     base, extent, when = r.variable("ptr", NULL), r.variable("i64", 0), r.when
     for kind, holder, start, length in (
         (Space.SHARED, owner.get(), BLOCK.SHARED, LAUNCH.SHARED_BYTES),
@@ -227,7 +228,7 @@ def _near(r: Routine, addresses: Ptr, mask: I32, size: I64, space: I32) -> None:
     found = r.reserve("ptr")
     r.give_if(r.differs(locate_block(r, away, found), 0), none)
     base = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
-    offset = away & ((1 << RANK_SHIFT) - 1)
+    offset = away & OFFSETS
     room = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64") + 1
     limit = r.intrinsic("llvm.usub.sat", room, size)
     first = r.set(whole, f"insertvalue {none}, {base}, 0")
@@ -270,7 +271,7 @@ def pass_or_fault(
 def _find_exited(r: Routine, place: MutableValue) -> None:
     """Set ``place`` to the shared memory of an exited block, if the address lies within it."""
     rank = (r["address"] >> RANK_SHIFT) - 1
-    offset = r["address"] & ((1 << RANK_SHIFT) - 1)
+    offset = r["address"] & OFFSETS
     size, count = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), r.wide(r["size"])
     with r.when(r.is_at_most(offset + count, size)):
         owner = find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), rank)
@@ -281,7 +282,7 @@ def _find_zeros(r: Routine, place: MutableValue) -> None:
     """Set ``place`` to zeros for a read in the window of shared memory, or just behind an array."""
     zeros, count = r.field(r["ctx"], LAUNCH.ZEROS, "ptr"), r.wide(r["size"])
     shared = r.equals(r["space"], Space.SHARED) | r.equals(r["space"], Space.OWN)
-    end = (r["address"] & ((1 << RANK_SHIFT) - 1)) + count
+    end = (r["address"] & OFFSETS) + count
     with r.when(r.both(shared, r.is_at_most(end, _MULTIPROCESSOR))):
         place.put(zeros)
     with r.when(r.equals(r["space"], Space.GLOBAL)):

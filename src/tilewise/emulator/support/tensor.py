@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewise.emulator.check_layout import StoreStep
-from tilewise.emulator.layout import RANK_SHIFT, Space
+from tilewise.emulator.layout import OFFSETS, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.numerics.rounding import FORMATS, narrow
@@ -35,7 +35,6 @@ from tilewise.emulator.support.tensor_map_layout import AXES, ELEMENT_SIZES, LIM
 
 __all__ = ["PLAN", "make_plan", "store_tensor", "walk_rows"]
 
-_OFFSETS = (1 << RANK_SHIFT) - 1
 _NAN = 0x7FF7
 _CHUNK, _LINE = 16, 128  # bytes that stay together in a swizzle; bytes of a line of it
 _LONGEST = 256 * 32  # bytes of a row
@@ -247,7 +246,7 @@ def _aim(r: Routine, plan: Value, address: Value, write: int) -> None:
     """Resolve an address of shared memory and store its host pointer in the plan."""
     refuse_if(r, r.has_any(address, _LINE - 1), 17, address)
     place = find_span(r, address, r.field(plan, PLAN.EXTENT, "i64"), Space.SHARED, write)
-    offset = address & _OFFSETS
+    offset = address & OFFSETS
     r.put(plan, PLAN.BASE, r.at(place, 0 - offset))
     r.put(plan, PLAN.AT, offset)
 

@@ -85,7 +85,7 @@ class Matrix(Descriptor):
         return self.r.set(_ROW, f"mul {_spread(self.r, span)}, {numbers.ref}")
 
     def brick(self, j: Value, c: int) -> Value:
-        """The words of a brick, row by row; others for those outside of shared memory, which ``check`` finds."""
+        """The words of a brick, row by row; others where it leaves shared memory, which ``check`` finds."""
         r = self.r
         inner, outer = (j, r.const("i32", c)) if self.across else (r.const("i32", c), j)
         places = self.rows + _spread(r, self.find_brick(inner, outer, self.across))
