@@ -1,0 +1,236 @@
+"""How constants of the cost model are fitted and searched for: what is counted, and what is left as it is."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from tilewise.planner import fit as fitting
+from tilewise.planner import search as searching
+from tilewise.planner import target_of
+from tilewise.planner.constants import FITTED, Constants
+from tilewise.planner.fit import FIXED, Measured, Quality, get_constant, judge, set_constants
+from tilewise.planner.search import MOST, NAMES, UNIT, group, loss, search
+
+H200 = target_of("h200")
+KNOWN = FITTED["h200"]
+
+
+def plan(key: str, seconds: float, predicted: float = 1.0, unit: str = UNIT) -> Measured:
+    """A plan that was measured at so many seconds, and is predicted to take so many."""
+    stand_in = SimpleNamespace(
+        key=key, problem=key, seconds=seconds, work=SimpleNamespace(unit=unit), predict=lambda _: predicted
+    )
+    return cast(Measured, stand_in)
+
+
+def by_name(keyed: Any) -> dict[str, Any]:
+    return dict(keyed)
+
+
+def quality(ratios: Sequence[float], errors: Sequence[float] = (0.0,)) -> Quality:
+    keyed: Any = {("run", number): ratio for number, ratio in enumerate(ratios)}
+    return Quality(keyed, tuple(errors))
+
+
+def test_a_choice_is_judged_by_the_plan_with_the_least_prediction() -> None:
+    plans = [plan("a", 4.0, 1.0), plan("a", 2.0, 2.0), plan("b", 3.0, 5.0), plan("b", 6.0, 6.0)]
+    found = judge(plans, H200)
+    assert by_name(found.ratios) == {"a": 2.0, "b": 1.0}
+    assert found.errors == pytest.approx([math.log(4), 0, math.log(5 / 3), 0])
+    assert (found.worst, found.within(1.0), found.within(1.99), found.within(2.0)) == (2, 0.5, 0.5, 1)
+
+
+def test_figures_of_many_choices_are_their_share_their_worst_and_their_mean() -> None:
+    found = quality([1.0, 1.05, 2.0, 4.0], [0.1, 0.3, 0.2])
+    assert (found.within(1.05), found.worst, found.median_error) == (0.5, 4.0, 0.2)
+    assert found.mean == pytest.approx((1.05 * 8) ** 0.25)
+    assert str(found) == (
+        "4 problems: 50.0% within 5 % of the best plan, worst 4.000, mean 1.7024; median error of times 20.0%"
+    )
+
+
+def test_a_constant_is_read_and_set_by_its_name_alone() -> None:
+    changed = set_constants(KNOWN, {"watts": 3, "wgmma.start_clocks": 5, "wgmma.latency_clocks": 7})
+    assert (changed.watts, changed.units["wgmma"].start_clocks, changed.units["wgmma"].latency_clocks) == (
+        3,
+        5,
+        7,
+    )
+    assert [get_constant(changed, name) for name in ("watts", "wgmma.start_clocks")] == [3, 5]
+    unit = replace(KNOWN.units["wgmma"], start_clocks=5.0, latency_clocks=7.0)
+    assert changed == replace(KNOWN, watts=3.0, units={**KNOWN.units, "wgmma": unit})
+    assert set_constants(KNOWN, {}) == KNOWN
+
+
+def test_what_is_fitted_is_positive_finite_and_not_fixed() -> None:
+    names = fitting._names(KNOWN)
+    for name in names[::7]:
+        assert 0 < get_constant(KNOWN, name) < math.inf and name not in FIXED
+        zero, endless = (set_constants(KNOWN, {name: value}) for value in (0.0, math.inf))
+        assert name not in fitting._names(zero) and name not in fitting._names(endless)
+    assert len(set(names)) == len(names) and {"pass_seconds", "wgmma.start_clocks"} <= set(names)
+
+
+def test_constants_of_units_that_were_not_measured_are_not_fitted() -> None:
+    measured = [plan("a", 1, unit="wgmma"), plan("a", 1, unit="ffma")]
+    for name, used in (("watts", True), ("wgmma.waits", True), ("ffma.waits", True), ("mma8.waits", False)):
+        assert fitting._used(name, measured) is used
+
+
+@pytest.mark.parametrize("start", [(1.0, 1.0), (-3.0, 4.0)])
+def test_least_squares_find_the_least(start: tuple[float, float]) -> None:
+    """Of sums of squares that are none of a line: Rosenbrock's valley, whose floor is at (1, 1)."""
+
+    def errors(at: fitting.Vector) -> fitting.Vector:
+        return np.array([10 * (at[1] - at[0] ** 2), 1 - at[0]])
+
+    found = fitting._least_squares(errors, np.array(start))
+    assert errors(found) @ errors(found) < 1e-3
+
+
+def test_least_squares_end_where_no_step_helps() -> None:
+    asked = []
+
+    def errors(at: fitting.Vector) -> fitting.Vector:
+        asked.append(tuple(at))
+        return np.array([1.0 + abs(at[0]) ** 0.5])  # least at a point where the slope leads astray
+
+    assert fitting._least_squares(errors, np.zeros(1)) == [0.0]
+    assert len(asked) == 1 + 1 + 8  # where it begins, for the slope, and eight shorter and shorter steps
+
+
+def test_halves_are_fitted_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each problem is judged by constants that were fitted without it, and all are judged."""
+    plans = [plan(key, seconds, seconds) for key in "abcdef" for seconds in (1.0, 2.0)]
+    fitted: list[set[str]] = []
+    judged: list[tuple[set[str], float]] = []
+
+    def fit_some(part: Sequence[Measured], target: Any) -> Constants:
+        fitted.append({str(one.problem) for one in part})
+        return replace(KNOWN, watts=float(len(fitted)))
+
+    def judge_some(part: Sequence[Measured], target: Any) -> Quality:
+        judged.append(({str(one.problem) for one in part}, target.constants.watts))
+        return judge(part, target)
+
+    monkeypatch.setattr(fitting, "fit", fit_some)
+    monkeypatch.setattr(fitting, "judge", judge_some)
+    found = fitting.cross_validate(plans, H200, 0)
+    first, second = fitted
+    assert len(first) == len(second) == 3 and first | second == set("abcdef")
+    assert sorted(judged, key=lambda one: one[1]) == [(second, 1.0), (first, 2.0)]
+    assert set(by_name(found.ratios)) == set("abcdef") and len(found.errors) == len(plans)
+
+
+def test_constants_are_blurred_by_a_factor_of_two_at_most() -> None:
+    blurred = fitting._blurred(KNOWN)
+    factors = [get_constant(blurred, name) / get_constant(KNOWN, name) for name in fitting._names(KNOWN)]
+    assert 0.5 <= min(factors) < 0.7 and 1.4 < max(factors) <= 2
+    assert all(get_constant(blurred, name) == get_constant(KNOWN, name) for name in FIXED)
+    assert fitting._blurred(KNOWN) == blurred
+
+
+def test_problems_are_searched_that_have_a_plan_of_the_unit_without_plans_that_nobody_takes() -> None:
+    plans = [
+        plan("a", 1.0), plan("a", 1.7, unit="other"), plan("a", 1.71), plan("b", 1.0, unit="other"), plan("c", 5.0),
+    ]  # fmt: skip
+    assert by_name(group(plans)) == {"a": plans[:2], "c": plans[4:]}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "other", "lost"),
+    [
+        (1.0, 1.2, 0.0),  # the best plan is taken
+        (1.005, 1.0, 0.0),  # within a hundredth
+        (1.05, 1.0, math.log(1.05) - 0.01),
+        (1.1, 1.0, math.log(1.1) - 0.01 + 0.15),
+        (1.07, 1.0, math.log(1.07) - 0.01 + 0.15 * 20 * 0.02),
+        (1.2, 1.0, math.log(1.2) - 0.01 + 0.6 * 0.08 + 0.15),
+    ],
+)
+def test_a_choice_costs_what_it_takes_beyond_the_best(chosen: float, other: float, lost: float) -> None:
+    """Predictions being right: the plan that is taken is predicted as the other is, and comes first."""
+    plans = [
+        plan("a", chosen, 0.5 * chosen),
+        plan("a", other, 2 * other),
+        plan("a", 1.3, 2.6),
+        plan("a", 1.25, 2.5),
+    ]
+    near = [one for one in plans if one.seconds <= 1.25 * min(one.seconds for one in plans)]
+    expected = lost + 0.12 * math.log(2) * len(near) / len(near)
+    assert loss({("r", cast(Any, "a")): plans}, H200) == pytest.approx(expected, abs=1e-9)
+
+
+def test_predictions_count_of_plans_near_the_best_alone_and_problems_add_up() -> None:
+    one = [plan("a", 1.0, 1.0), plan("a", 1.25, 2.5), plan("a", 1.26, 100.0)]
+    other = [plan("b", 2.0, 4.0)]
+    keyed: Any = {"a": one, "b": other}
+    assert loss(keyed, H200) == pytest.approx(0.12 * math.log(2) / 2 + 0.12 * math.log(2))
+
+
+def test_a_search_keeps_what_is_better_and_within_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    seen = []
+
+    def wish(_problems: object, target: Any) -> float:
+        """Far less time of memory's, and more of its share than there may be."""
+        seen.append(target.constants)
+        of_unit = target.constants.units[UNIT]
+        return float(of_unit.memory_latency_clocks - 100 * of_unit.memory_share)
+
+    monkeypatch.setattr(searching, "loss", wish)
+    found = search({}, H200, 120)
+    assert len(seen) == 120 and seen[0] == H200.constants
+    assert wish({}, replace(H200, constants=found)) == min(
+        wish({}, replace(H200, constants=one)) for one in seen[:120]
+    )
+    assert found.units[UNIT].memory_share == MOST[f"{UNIT}.memory_share"]
+    assert found.units[UNIT].memory_latency_clocks < 0.9 * KNOWN.units[UNIT].memory_latency_clocks
+    for constants in seen:
+        assert all(get_constant(constants, name) <= most for name, most in MOST.items())
+        moved = [
+            name
+            for name in fitting._names(KNOWN)
+            if get_constant(constants, name) != get_constant(KNOWN, name)
+        ]
+        assert set(moved) <= set(NAMES)
+    assert search({}, H200, 0) == H200.constants
+
+
+def test_what_was_found_is_printed_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plans = [plan("a", 1.0, 1.0), plan("a", 2.0, 3.0)]
+    better = set_constants(KNOWN, {"pass_seconds": 0.25})
+    given: list[Any] = []
+
+    def read_plans(paths: Sequence[str], gpu: str) -> list[Measured]:
+        given.append((list(paths), gpu))
+        return plans
+
+    def find(_problems: object, _target: object, seconds: float) -> Constants:
+        given.append(seconds)
+        return better
+
+    monkeypatch.setattr(searching, "read_of_gpu", read_plans)
+    monkeypatch.setattr(searching, "search", find)
+    monkeypatch.setattr(sys, "argv", ["search", "1.5", "one.json", "two.json"])
+    monkeypatch.setattr(searching, "NAMES", ("pass_seconds", *NAMES))
+    searching.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert given == [(["one.json", "two.json"], "h200"), 1.5]
+    assert lines[0].split() == ["pass_seconds", "0.25"] and len(lines) == len(NAMES) + 3
+    assert [line.split(" ", 1)[0] for line in lines[-2:]] == ["before", "after"]
+    monkeypatch.setattr(sys, "argv", ["search", "1.5"])
+    with pytest.raises(SystemExit, match="usage"):
+        searching.main()
