@@ -1,0 +1,379 @@
+"""What kernels propose for a product: the tiles, splits and parts that their rules leave, each of them and no other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewise.kernels import KERNELS
+from tilewise.kernels.gemm import general, mma, simt, vector
+from tilewise.kernels.gemm.wgmma_shapes import BETWEEN, NARROW, TILES, shape_of
+from tilewise.operands import Operand, Operands
+from tilewise.planner import operands_of
+
+SIZE = st.one_of(st.integers(1, 300), st.sampled_from([512, 1024, 4096, 8192]))
+SMS = st.sampled_from([4, 46, 132])
+Found = Mapping[str, int | str]
+examples = settings(max_examples=40)
+
+
+def proposed(kernel: str, operands: Operands, sms: int, **given: object) -> list[dict[str, int | str]]:
+    spec = KERNELS[kernel]
+    complete = spec.complete({**spec.for_types(operands), **given})
+    assert spec.candidates is not None
+    return [spec.complete(dict(one), complete) for one in spec.candidates(operands, complete, sms)]
+
+
+def rows_of(found: Iterable[Found], *names: str) -> list[tuple[int | str, ...]]:
+    rows = sorted(tuple(one[name] for name in names) for one in found)
+    assert len(set(rows)) == len(rows)  # none twice
+    return rows
+
+
+def up(a: int, b: int) -> int:
+    return math.ceil(a / b)
+
+
+# ── simt: multiply-adds of float32, K in parts where there are few tiles ──
+
+SIMT = {  # block, and how many an SM holds
+    (128, 256, 8): 1, (128, 256, 16): 1, (128, 128, 8): 2, (128, 64, 16): 3, (64, 64, 16): 4, (64, 32, 16): 5,
+    (32, 32, 16): 8,
+}  # fmt: skip
+
+
+@given(m=SIZE, n=SIZE, k=SIZE, batch=st.sampled_from([1, 3]), sms=SMS)
+@examples
+def test_simt_has_tiles_that_the_result_half_fills_and_as_many_parts_as_find_room(
+    m: int, n: int, k: int, batch: int, sms: int
+) -> None:
+    expected = []
+    for (rows, columns, depth), resident in SIMT.items():
+        if (rows > 32 and m <= rows / 2) or (columns > 32 and n <= columns / 2):
+            continue
+        fit = sms * resident // (up(m, rows) * up(n, columns))
+        counts = {1} if batch > 1 else {1, *(min(count, k // 64, 16) for count in (fit, up(fit, 2)))}
+        expected += [(f"{rows}x{columns}x{depth}", count) for count in counts if count >= 1]
+    operands = operands_of(m, n, k, batch=batch)
+    assert rows_of(proposed("simt", operands, sms), "partition", "parts") == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("a_bytes", "b_bytes", "in_pairs"), [(16, 16, 0), (4, 16, 0), (16, 4, 0), (4, 4, 0), (4, 16, 1)]
+)
+@pytest.mark.parametrize("name", simt.SHAPES)
+def test_simt_counts_copies_and_turns_of_shared_memory(
+    name: str, a_bytes: int, b_bytes: int, in_pairs: int
+) -> None:
+    """A warp reads the rows and columns of its threads 16 bytes at once, each of which takes it four turns."""
+    spec, shape = KERNELS["simt"], simt.SHAPES[name]
+    chosen = spec.complete({"partition": name, "a_bytes": a_bytes, "b_bytes": b_bytes, "in_pairs": in_pairs})
+    work, (m, n, k) = (
+        spec.work(operands_of(512, 512, 512), chosen),
+        (shape.block.m, shape.block.n, shape.block.k),
+    )
+    columns = n // (2 if in_pairs else 1)
+    warps, reads = shape.threads // 32, shape.thread.m + shape.thread.n // (2 if in_pairs else 1)
+    copies = m * k * 4 // a_bytes + columns * k * 4 // b_bytes
+    beyond = copies - (m + columns) * k // 4  # those that wider ones had spared
+    alone = beyond // 3 if shape.resident == 1 else 0  # nobody's multiply-adds stand in for them meanwhile
+    assert work.shared_reads == warps * k * reads + copies // 32 + alone
+
+
+@pytest.mark.parametrize(("name", "of"), simt.SHAPES.items())
+def test_simt_shares_a_block_among_warps_and_its_memory_among_stages(name: str, of: simt.Shape) -> None:
+    block, warp = of.block, of.warp
+    warps = (block.m / warp.m) * (block.n / warp.n)
+    assert of.threads == 32 * warps and of.thread.m * of.thread.n * 32 == warp.m * warp.n
+    assert (of.thread.m, of.thread.n, of.thread.k) == (warp.m / 8, warp.n / 4, 1)
+    assert SIMT[block.m, block.n, block.k] == of.resident and name == f"{block.m}x{block.n}x{block.k}"
+    for a_along_k, b_along_n, pairs in itertools.product((0, 1), repeat=3):
+        given = {"a_along_k": a_along_k, "b_along_n": b_along_n, "in_pairs": pairs}
+        numbers = 4 * (a_along_k + (1 - b_along_n)) + block.m + block.n / (1 + pairs)
+        assert of.shared_bytes(given) == of.stages * block.k * numbers * 4
+    # A thread copies four numbers of a row of B at once; of pairs there are half as many rows.
+    assert of.takes_pairs == (block.k / 2 * block.n / 4 >= of.threads)
+
+
+# ── mma: tensor cores since Turing ──
+
+
+def is_mma_proposed(tile: Any, m: int, n: int, count: int, sms: int, large: int) -> bool:
+    too_large = tile.m > 2 * max(m, 32) or tile.n > 2 * max(n, 32)
+    too_narrow = (tile.m < 32 and m > 64) or (tile.n < 32 and n > 64)
+    too_many = m > 64 and n > 64 and tile.m * tile.n < large and count > 16 * sms
+    return not (too_large or too_narrow or too_many)
+
+
+@given(
+    m=SIZE,
+    n=SIZE,
+    k=SIZE,
+    batch=st.sampled_from([1, 3]),
+    sms=SMS,
+    dtype=st.sampled_from(["float16", "float64"]),
+)
+@examples
+def test_mma_has_tiles_that_are_not_much_too_large_and_the_two_largest_splits_with_room(
+    m: int, n: int, k: int, batch: int, sms: int, dtype: str
+) -> None:
+    shapes, large = (mma.SHAPES, 64 * 64) if dtype == "float16" else (mma.DOUBLE_SHAPES, 64 * 32)
+    operands = operands_of(m, n, k, dtype=dtype, batch=batch)
+    narrow = min(mma.lies(operands)["a_bytes"], mma.lies(operands)["b_bytes"]) == 2
+    expected = []
+    for name, shape in shapes.items():
+        tile, threads = shape.tile, shape.warps[0] * shape.warps[1] * 32
+        count = up(m, tile.m) * up(n, tile.n) * batch
+        registers = (tile.m * tile.n + tile.m * tile.k + tile.n * tile.k) / threads
+        if not is_mma_proposed(tile, m, n, count, sms, large) or (narrow and registers > 180):
+            continue
+        stages = [2] if narrow else [*shape.stages, 2]
+        expected += [(name, one, 1) for one in stages]
+        splits = [
+            split for split in (2, 4, 8, 16)
+            if split * count <= 2 * sms and up(k, tile.k) >= 4 * split and tile.m * tile.n <= 128 * 128
+        ]  # fmt: skip
+        expected += [(name, one, split) for one in {stages[0], 2} for split in splits[-2:]]
+    assert rows_of(proposed("mma", operands, sms), "partition", "stages", "split") == sorted(expected)
+
+
+@pytest.mark.parametrize("element", mma.SHAPES_OF)
+def test_mma_s_tiles_take_what_their_stages_and_lines_take(element: str) -> None:
+    item = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}.get(element, 1)
+    spec, wide = KERNELS["mma"], element == "float32"
+    for name, shape in mma.SHAPES_OF[element].items():
+        tile = shape.tile
+        assert name == f"{tile.m}x{tile.n}x{tile.k}" and shape.threads == 32 * shape.warps[0] * shape.warps[1]
+        assert (shape.warp.m * shape.warps[0], shape.warp.n * shape.warps[1], shape.warp.k) == (
+            tile.m,
+            tile.n,
+            tile.k,
+        )
+        for stages, a_in_rows, b_in_rows in itertools.product((2, 4), (0, 1), (0, 1)):
+            given = {"element": element, "partition": name, "stages": stages, "a_in_rows": a_in_rows}
+            chosen = spec.complete({**given, "b_in_rows": b_in_rows})
+            across = [size for size, is_across in ((tile.m, not a_in_rows), (tile.n, b_in_rows)) if is_across]
+            padding = sum(tile.k * mma.LINE_PADDING for size in across if wide and size >= mma.PADDED_LEAST)
+            bytes_ = stages * ((tile.m + tile.n) * tile.k * item + padding)
+            assert mma.shared_bytes(chosen) == bytes_
+            fits = max(mma.TWO_STAGES_MOST // bytes_, 1)
+            assert mma.resident(chosen) == (shape.resident if stages > 2 else min(shape.resident, fits))
+
+
+@given(
+    m=st.integers(1, 200), n=st.integers(1, 200), split=st.sampled_from([1, 2, 8]), batch=st.integers(1, 3)
+)
+@examples
+def test_mma_s_partial_sums_lie_in_rows_of_whole_fours(m: int, n: int, split: int, batch: int) -> None:
+    operands = operands_of(m, n, 512, dtype="float16", batch=batch)
+    spec = KERNELS["mma"]
+    chosen = spec.complete({**spec.for_types(operands), "split": split})
+    columns = next(size for size in range(n, n + 4) if size % 4 == 0)
+    assert mma.padded(n) == columns
+    assert spec.workspace(operands, chosen) == (0 if split == 1 else 4 * split * batch * m * columns)
+    assert mma.add_blocks(operands) == up(m * columns // 4, 256) * batch
+    launches = [(one.entry, one.launch.grid, one.launch.block) for one in spec.steps(operands, chosen)]
+    first = ("mma_gemm", (up(m, 128) * up(n, 128) * batch, split, 1), (128, 1, 1))
+    second = ("mma_add", (mma.add_blocks(operands), 1, 1), (256, 1, 1))
+    assert launches == ([first] if split == 1 else [first, second])
+    assert spec.sum_slots(operands, chosen) == ((up(m, 64), up(n, 64)) if split == 1 else (m, n))
+
+
+# ── general and vector: any strides ──
+
+
+def test_general_has_every_tile_whose_two_stages_fit_without_asking() -> None:
+    for dtype, item in (("float32", 4), ("float64", 8), ("float16", 4)):
+        found = proposed("general", operands_of(100, 50, 30, dtype=dtype), 132)
+        fitting = [
+            name for name, one in general.SHAPES.items()
+            if 2 * (one.block.m + one.block.n + 8) * one.block.k * item <= 48 * 1024
+        ]  # fmt: skip
+        assert sorted(str(one["partition"]) for one in found) == sorted(fitting)
+    for name, shape in general.SHAPES.items():
+        block, thread = shape.block, shape.thread
+        assert (
+            shape.threads * thread.m * thread.n == block.m * block.n
+            and name == f"{block.m}x{block.n}x{block.k}"
+        )
+
+
+@given(rows=st.integers(1, 3), column=st.integers(-9, 9), row=st.integers(-9, 9))
+def test_general_goes_along_what_lies_closer_together(rows: int, column: int, row: int) -> None:
+    operand = Operand("a", rows, 5, row, "float32", column)
+    assert general.runs_along_columns(operand) == (rows == 1 or abs(column) <= abs(row))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", general.SHAPES)
+def test_general_counts_turns_of_shared_memory_and_partial_sums_by_its_warps(name: str, dtype: str) -> None:
+    operands = operands_of(700, 300, 64, dtype=dtype)
+    spec, shape = KERNELS["general"], general.SHAPES[name]
+    chosen = spec.complete({**spec.for_types(operands), "partition": name})
+    item, thread = (8 if dtype == "float64" else 4), shape.thread
+    turns = up(thread.m * item, 16) + thread.n * item // 4  # of rows 16 bytes at once, of columns 4
+    work = spec.work(operands, chosen)
+    assert work.shared_reads == shape.threads / 32 * shape.block.k * turns
+    assert (work.unit, work.stages) == ("general64" if item == 8 else "general", 2)
+    side_by_side = shape.block.n // thread.n  # threads in a row of the block, and of a warp
+    warp_rows = 32 // side_by_side * thread.m
+    assert spec.sum_slots(operands, chosen) == (up(700, warp_rows), up(300, shape.block.n))
+
+
+@given(
+    size=st.integers(1, 5000),
+    k=st.integers(1, 5000),
+    is_row=st.booleans(),
+    layout=st.sampled_from(["nn", "tt"]),
+)
+@examples
+def test_vector_goes_along_the_lines_of_its_matrix(size: int, k: int, is_row: bool, layout: str) -> None:
+    operands = operands_of(1 if is_row else size, size if is_row else 1, k, dtype="float16", layout=layout)
+    rows = size, k  # of the matrix, as the kernel has it: B transposed where A is a row
+    in_rows = (layout == "nn") != is_row  # whether its neighbours lie along K
+    found = proposed("vector", operands, 132)
+    strides = (rows[1], 1) if in_rows else (1, rows[0])
+    if k <= 1 or strides[1] <= strides[0]:
+        assert [(one["along"], one["rows"]) for one in found] == [("k", count) for count in (8, 4, 2, 1)]
+    else:
+        assert [(one["along"], one["per_lane"]) for one in found] == [("rows", count) for count in (1, 2, 4)]
+    if size > 1:
+        for one in found:
+            of_block = int(one["rows"]) if one["along"] == "k" else 32 * int(one["per_lane"])
+            (step,) = KERNELS["vector"].steps(operands, one)
+            assert step.launch.grid == (up(size, of_block), 1, 1) and step.launch.block == (256, 1, 1)
+            assert vector.rows_of_block(one) == of_block
+            work = KERNELS["vector"].work(operands, one)
+            assert (work.block.n, work.block.m) == ((of_block, 1) if is_row else (1, of_block))
+
+
+# ── wgmma: tensor cores of Hopper ──
+
+
+def kept(found: Iterable[Found], **how: int | str) -> list[Found]:
+    return [one for one in found if all(one[name] == value for name, value in how.items())]
+
+
+@given(m=SIZE, n=SIZE, k=SIZE, sms=st.sampled_from([16, 114, 132]), layout=st.sampled_from(["nn", "nt"]))
+@examples
+def test_wgmma_splits_k_as_far_as_the_gpu_has_room_for_its_clusters(
+    m: int, n: int, k: int, sms: int, layout: str
+) -> None:
+    operands = operands_of(m, n, k, dtype="bfloat16", layout=layout)
+    found = kept(proposed("wgmma", operands, sms), exchanged=0)
+    expected, shares, sizes = [], [], {(one.m, one.n) for one in TILES}
+    for tile in TILES:
+        if (tile.m > 64 and m <= tile.m / 2) or (tile.n > 64 and n <= tile.n / 2):
+            continue
+        name, small = f"{tile.m}x{tile.n}x64", tile.m * tile.n <= 128 * 128
+        count = up(m, tile.m) * up(n, tile.n)
+        room = shape_of(dict(found[0]) | {"partition": name, "pingpong": 0}) if found else None
+        assert room is not None
+        fits = small and tile.m * (tile.n + 4) * 4 <= room.stages * room.operand_bytes
+        steps = up(k, 64)
+        splits = [one for one in (2, 3, 4, 5, 6, 7, 8, 12, 16) if count * one <= 2 * sms and steps >= 2 * one]
+        expected += [(name, split, 1) for split in splits if fits]
+        for split in (1, 8):
+            parts = min(sms // (count * split), steps // split // 4, 16)
+            if small and parts > 1 and (split == 1 or fits):
+                expected.append((name, split, parts))
+        for cluster, blocks in (("1x1", 1), ("2x1", 2)):
+            if blocks == 2 and m <= tile.m:
+                continue  # whose second block had no row
+            most = max(up(up(up(m, tile.m), blocks) * up(n, tile.n), sms // blocks), 1)
+            shares += [(name, cluster, 0, min(share, 128)) for share in {1, up(most, 2), most}]
+            sums = tile.m * tile.n // 128  # of a thread of the one warpgroup that has a tile
+            if most > 1 and 128 <= sums <= 192:
+                shares.append((name, cluster, 1, min(most, 128)))
+    tiled = [one for one in found if tuple(map(int, str(one["partition"]).split("x")[:2])) in sizes]
+    several = [one for one in tiled if int(one["split"]) > 1 or int(one["parts"]) > 1]
+    alone = [one for one in tiled if one["split"] == one["parts"] == 1]
+    assert rows_of(several, "partition", "split", "parts") == sorted(expected)
+    assert rows_of(alone, "partition", "cluster", "pingpong", "tiles") == sorted(set(shares))
+
+
+@given(m=SIZE, n=SIZE, sms=st.sampled_from([16, 132]), batch=st.sampled_from([1, 3]))
+@examples
+def test_wgmma_has_the_three_tiles_between_the_others_that_waste_least(
+    m: int, n: int, sms: int, batch: int
+) -> None:
+    """Where rows of B begin inside of lines of L2, only those that take fewer waves than the others."""
+
+    def cost(tile: Any) -> int:
+        return up(up(m, tile.m) * up(n, tile.n) * batch, sms) * int(tile.n)
+
+    able = [one for one in BETWEEN if one.m == 128 and m > 64]
+    for layout in ("nt", "nn"):
+        operands = operands_of(m, n, 4096, dtype="float16", layout=layout, batch=batch)
+        fitting = able
+        if layout == "nn":
+            least = min(cost(one) for one in TILES if one.m == 128 and one.n >= 128)
+            fitting = [one for one in able if cost(one) <= 0.95 * least]
+        names = {f"{one.m}x{one.n}x64" for one in BETWEEN}
+        found = {str(one["partition"]) for one in kept(proposed("wgmma", operands, sms), exchanged=0)}
+        best = sorted(fitting, key=cost)[:3]
+        wide = [one for one in best if not (n <= one.n / 2)]
+        assert found & names == {f"{one.m}x{one.n}x64" for one in wide}
+
+
+@given(m=st.integers(1, 64), n=SIZE, k=SIZE)
+@examples
+def test_wgmma_exchanges_operands_for_few_rows_and_takes_the_narrowest_tile_for_them(
+    m: int, n: int, k: int
+) -> None:
+    found = kept(proposed("wgmma", operands_of(m, n, k, dtype="float16"), 132), exchanged=1)
+    columns = next(size for size in (8, 16, 32, 48, 64) if size >= m)
+    heights = [height for height in (64, 128) if n > height / 2]
+    assert {str(one["partition"]) for one in found} == {f"{height}x{columns}x64" for height in heights}
+    assert {one["cluster"] for one in found} <= {"1x1"}
+    assert {(one.m, one.n) for one in NARROW} >= {(height, columns) for height in heights}
+
+
+@given(m=SIZE, n=SIZE, groups=st.integers(1, 9), sms=st.sampled_from([16, 132]))
+@examples
+def test_wgmma_gives_each_block_one_tile_of_groups_or_its_share_of_all(
+    m: int, n: int, groups: int, sms: int
+) -> None:
+    operands = operands_of(m, n, 512, dtype="float16", groups=groups)
+    expected, rows = [], up(m, groups)
+    for tile in TILES:
+        if (tile.m > 64 and rows <= tile.m / 2) or (tile.n > 64 and n <= tile.n / 2):
+            continue
+        name, most = f"{tile.m}x{tile.n}x64", (m // tile.m + min(groups, m)) * up(n, tile.n)
+        share = up(most, sms)
+        expected += [(name, 0, tiles) for tiles in {1, min(share, 128)}]
+        if share > 1 and tile.m * tile.n == 128 * 128:
+            expected.append((name, 1, min(share, 128)))
+    found = proposed("wgmma", operands, sms, grouped=1)
+    assert rows_of(found, "partition", "pingpong", "tiles") == sorted(expected)
+    assert {(one["cluster"], one["grouped"]) for one in found} <= {("1x1", 1)}
+
+
+def test_lines_are_as_wide_as_all_of_them_are_aligned_for() -> None:
+    """By the addresses of every line: of the matrices of a stack, too, and where there is one line its own alone."""
+    cases = itertools.product((1, 3), (1, 4, 6, 8, 24), (2, 4), (2, 4, 16), ((), (4,), (6,), (16, 2)))
+    for rows, stride, item, alignment, stack in cases:
+        if alignment < item:
+            continue
+        dtype = {2: "float16", 4: "float32"}[item]
+        operand = Operand("a", rows, 5, stride, dtype, stack=stack, alignment=alignment)
+        begins = [alignment]
+        for step, count in ((stride, rows), *((one, 3) for one in stack)):
+            begins = [begin + i * step * item for begin in begins for i in range(count)]
+        widest = max(width for width in (1, 2, 4, 8, 16) if not any(begin % width for begin in begins))
+        assert mma.line_bytes(operand) == widest
+        assert mma.line_bytes(replace(operand, column_stride=2)) == 0
+        assert mma.line_bytes(replace(operand, column_stride=2, columns=1)) == widest
+        assert mma.line_bytes(operand.transposed()) == (
+            0 if rows > 1 and stride != 1 else mma.line_bytes(operand.transposed())
+        )
+        if stride >= 5 or rows == 1:
+            for along_k in (False, True):
+                assert simt.copied_bytes(operand, along_k) == (16 if widest == 16 and not along_k else 4)
