@@ -1,0 +1,291 @@
+"""How operands lie: what is said of a layout against the addresses of its elements, one by one."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tilewise.kernels.gemm import limits, real_form
+from tilewise.kernels.spec import straddling
+from tilewise.operands import Operand, alignment_of, ceil_div
+from tilewise.planner import operands_of
+from tilewise.problem import Tile
+
+COUNT = st.integers(0, 4)
+STRIDE = st.integers(0, 6)
+matrices = st.builds(
+    lambda rows, columns, row, column: Operand("a", rows, columns, row, "float32", column),
+    COUNT,
+    COUNT,
+    STRIDE,
+    STRIDE,
+)
+
+
+def places(operand: Operand) -> npt.NDArray[np.int64]:
+    """Where each element of a matrix lies, in elements from the first."""
+    rows, columns = np.ogrid[: operand.rows, : operand.columns]
+    return np.asarray(rows * operand.row_stride + columns * operand.column_stride)
+
+
+def is_in_rows(at: npt.NDArray[np.int64]) -> bool:
+    """Whether neighbours of a row lie side by side, and each row behind the one before."""
+    side_by_side = bool((np.diff(at, axis=1) == 1).all())
+    return side_by_side and bool((at[1:, :1] > at[:-1, -1:]).all())
+
+
+@given(matrices)
+@settings(max_examples=300)
+def test_a_layout_is_what_the_elements_places_say(operand: Operand) -> None:
+    at = places(operand)
+    assert operand.has_rows == is_in_rows(at)
+    assert operand.layout == ("row" if is_in_rows(at) else "column" if is_in_rows(at.T) else "strided")
+    turned = operand.transposed()
+    assert np.array_equal(places(turned), at.T) and turned.transposed() == operand
+    assert real_form._has_neighbours(operand) == bool((np.diff(at, axis=1) == 1).all())
+
+
+def test_numbers_are_covered_and_divided() -> None:
+    for a, b in itertools.product(range(30), range(1, 9)):
+        assert ceil_div(a, b) == len(range(0, a, b))
+    for numbers in itertools.product((0, 1, 2, 6, 8, 12, 16, 24, 64), repeat=2):
+        assert alignment_of(*numbers) == max(
+            one for one in (1, 2, 4, 8, 16) if not any(n % one for n in numbers)
+        )
+    assert alignment_of() == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "own"), [("a", False), ("workspace", True), ("copy_a", True), ("parts_b", True)]
+)
+def test_the_pitch_of_one_row_is_that_of_dense_ones_unless_a_kernel_of_ours_made_it(
+    name: str, own: bool
+) -> None:
+    for rows, columns in ((1, 5), (1, 0), (0, 5)):
+        assert Operand(name, rows, columns, 9, "int8").pitch == (9 if own else max(columns, 1))
+    assert Operand(name, 2, 5, 9, "int8").pitch == 9
+
+
+def test_a_stack_has_two_steps_for_kernels_the_outer_one_first() -> None:
+    for stack, expected in (((), (0, 0)), ((7,), (0, 7)), ((5, 7), (5, 7)), ((3, 5, 7), (5, 7))):
+        assert Operand("a", 2, 2, 2, "int8", stack=stack).stack_strides == expected
+    anywhere = Operand("a", 2, 2, 2, "int8", stack=(7,), by_pointers=True)
+    assert anywhere.stack_strides == (7 * 2**31, 7)
+
+
+@given(axes=st.integers(0, 4), kept=st.integers(0, 4))
+def test_what_one_launch_takes_of_a_stack_is_its_innermost_axes(axes: int, kept: int) -> None:
+    operands = operands_of(4, 4, 4, epilogue=tw.epilogue("acc + bias", bias=np.zeros(4, np.float32)))
+    sizes, steps = tuple(range(2, 2 + axes)), tuple(range(10, 10 + axes))
+    a, b, c, *extras = (replace(one, stack=steps) for one in (*operands[:3], *operands.extras))
+    inner = operands._replace(a=a, b=b, c=c, extras=tuple(extras), stack=sizes).inner(kept)
+    assert inner.stack == sizes[max(axes - kept, 0) :]
+    assert {one.stack for one in (*inner[:3], *inner.extras)} == {steps[max(axes - kept, 0) :]}
+    assert inner.batch == np.prod(inner.stack, dtype=int)
+
+
+@given(
+    m=st.integers(1, 40),
+    n=st.integers(1, 20),
+    groups=st.integers(0, 6),
+    tile=st.integers(1, 9),
+    data=st.data(),
+)
+def test_the_most_tiles_are_as_many_as_the_worst_groups_need(
+    m: int, n: int, groups: int, tile: int, data: st.DataObject
+) -> None:
+    operands = operands_of(m, n, 4, groups=groups)
+    most = operands.most_tiles(tile, 3)
+    if not groups:
+        assert most == len(range(0, m, tile)) * len(range(0, n, 3))
+        return
+    ends = sorted(data.draw(st.lists(st.integers(0, m), min_size=groups - 1, max_size=groups - 1)))
+    sizes = np.diff([0, *ends, m])
+    assert sum(len(range(0, size, tile)) for size in sizes) * len(range(0, n, 3)) <= most
+    assert most == (m // tile + min(groups, m)) * len(
+        range(0, n, 3)
+    )  # each group but the empty may end in a tile
+
+
+@given(
+    m=st.integers(1, 4), n=st.integers(1, 4), k=st.integers(1, 4), layout=st.sampled_from(["nn", "nt", "tn", "tt"]),
+    batch=st.integers(1, 3),
+)  # fmt: skip
+def test_dense_operands_fill_their_memory(m: int, n: int, k: int, layout: str, batch: int) -> None:
+    operands = operands_of(m, n, k, layout=layout, batch=batch, dtype="float16")
+    for one, shape in zip(operands[:3], ((m, k), (k, n), (m, n)), strict=True):
+        assert (one.rows, one.columns) == shape
+        steps = one.stack or (0,)
+        every = np.concatenate([places(one).reshape(-1) + i * steps[0] for i in range(batch)])
+        assert sorted(every) == list(range(batch * shape[0] * shape[1]))
+        bytes_apart = 2 * shape[0] * shape[1]
+        widest = max(width for width in (1, 2, 4, 8, 16) if bytes_apart % width == 0)
+        assert one.alignment == (16 if batch == 1 else widest)
+    assert (operands.a.column_stride == 1) or layout[0] == "t" or k <= 1
+
+
+def test_arrays_of_an_epilogue_lie_along_what_they_differ_along() -> None:
+    for shape, strides in (
+        ((6,), (0, 1)),
+        ((4, 1), (1, 0)),
+        ((1, 6), (0, 1)),
+        ((4, 6), (6, 1)),
+        ((1, 1), (0, 0)),
+    ):
+        epilogue = tw.epilogue("acc + x", x=np.zeros(shape, np.float32))
+        for batch in (1, 3):
+            (extra,) = operands_of(4, 6, 8, epilogue=epilogue, batch=batch).extras
+            assert (extra.rows, extra.columns, extra.row_stride, extra.column_stride) == (4, 6, *strides)
+            assert extra.stack == (() if batch == 1 else (0,) if strides != (6, 1) else extra.stack)
+
+
+# ── what a step of a kernel reads ──
+
+
+@given(
+    a=st.sampled_from([64, 96, 128]), b=st.sampled_from([64, 100, 128]), rows=st.integers(1, 3),
+    tile=st.tuples(st.sampled_from([64, 128]), st.sampled_from([32, 256])), cluster=st.sampled_from([1, 2]),
+    between=st.booleans(),
+)  # fmt: skip
+def test_rows_straddle_lines_where_they_are_no_multiples_of_128_bytes_apart(
+    a: int, b: int, rows: int, tile: tuple[int, int], cluster: int, between: bool
+) -> None:
+    of_a, of_b = Operand("a", rows, 8, a, "float16"), Operand("b", rows, 8, b, "float16")
+    apart_a, apart_b = rows > 1 and a % 64 > 0, (rows > 1 and b % 64 > 0) or between
+    bytes_a, bytes_b = tile[0], tile[1] / cluster
+    found = straddling(of_a, of_b, Tile(*tile, 64), cluster, between)
+    assert found == pytest.approx((bytes_a * apart_a + bytes_b * apart_b) / (bytes_a + bytes_b))
+
+
+def test_a_grid_and_coordinates_end_where_they_do() -> None:
+    assert limits.refuse_blocks(2**31 - 1) is None and limits.refuse_blocks(2**31) is not None
+    for name, axis in (("a", "m"), ("b", "n")):
+        for size, fits in ((999, True), (1000, False)):
+            operands = operands_of(*((size, 1, 1) if name == "a" else (1, size, 1)))
+            error = limits.refuse_sizes(operands, "simt", 1000)
+            assert (error is None) == fits
+            assert error is None or str(error).startswith(f"{axis} must be less than 1,000")
+    assert limits.refuse_sizes(operands_of(1, 1, 2**31 - 1), "simt") is None
+    assert limits.refuse_sizes(operands_of(1, 1, 2**31), "simt") is not None
+
+
+RESULTS = [
+    # elements, result, with an epilogue, which argument is refused
+    ("float32", "float32", False, ""),
+    ("float16", "float8_e5m2", True, ""),
+    ("float64", "float8_e5m2", False, "result"),
+    ("float64", "int8", False, "result"),
+    ("float64", "float64", True, ""),
+    ("float32", "int32", False, "result"),
+    ("float16", "int64", True, "result"),
+    ("int8", "int32", False, ""),
+    ("int8", "float32", False, "result"),
+    ("int8", "float32", True, ""),
+    ("int8", "int8", True, ""),
+    ("int8", "int32", True, "result"),
+    ("int32", "int64", False, "result"),
+    ("int32", "int32", False, ""),
+    ("int32", "int32", True, "epilogue"),
+    ("int64", "int64", False, ""),
+]
+
+
+@pytest.mark.parametrize(("element", "result", "changed", "refused"), RESULTS)
+def test_results_are_those_that_sums_of_the_elements_become(
+    element: str, result: str, changed: bool, refused: str
+) -> None:
+    plain = operands_of(
+        8, 8, 8, dtype=element, result=result if element not in ("int8", "int32", "int64") else None
+    )
+    operands = plain._replace(c=replace(plain.c, dtype=result))
+    if changed:
+        operands = operands._replace(epilogue=replace(operands.epilogue, expression="relu(acc)"))
+    found = limits.refuse_types(operands, {"element": element, "result": result})
+    assert (found.argument if found else "") == refused
+
+
+# ── complex numbers in their real form ──
+
+
+def view(memory: npt.NDArray[np.float32], operand: Operand) -> npt.NDArray[np.float32]:
+    """A matrix of real numbers in the memory of an operand."""
+    strides = (operand.row_stride * 4, operand.column_stride * 4)
+    return np.lib.stride_tricks.as_strided(memory, (operand.rows, operand.columns), strides)
+
+
+def draw_complex(rows: int, columns: int, seed: int) -> npt.NDArray[np.complex64]:
+    parts = np.random.default_rng(seed).integers(-4, 5, (2, rows, columns))
+    return np.asarray(parts[0] + 1j * parts[1], np.complex64)
+
+
+@given(m=st.integers(2, 5), n=st.integers(1, 5), k=st.integers(1, 5), seed=st.integers(0, 99))
+def test_a_complex_product_is_a_real_one_in_the_same_memory(m: int, n: int, k: int, seed: int) -> None:
+    a, b = draw_complex(m, k, seed), draw_complex(k, n, seed + 1)
+    operands = operands_of(m, n, k, dtype="complex64")
+    c = np.zeros((m, n), np.complex64)
+    of = {"a": a, "b": b, "c": c}
+    for in_pairs in (True, False):
+        real = real_form.in_real_form(operands, in_pairs)
+        assert (real.a.dtype, real.b.dtype, real.c.dtype, real.in_pairs) == (*("float32",) * 3, in_pairs)
+        assert real.sizes == (m, 2 * n, 2 * k) and (real.b.rows, real.b.columns) == (
+            k if in_pairs else 2 * k,
+            2 * n,
+        )
+        left = view(of[real.a.name].reshape(-1).view(np.float32), real.a)
+        first, second = b.view(np.float32), (1j * b).view(np.float32)
+        four = np.stack([first, second], axis=1).reshape(2 * k, 2 * n)
+        if in_pairs:
+            assert np.array_equal(view(b.reshape(-1).view(np.float32), real.b), first)
+        view(c.reshape(-1).view(np.float32), real.c)[...] = left @ four
+        assert np.array_equal(c, a @ b)
+    assert real_form.laid_out(operands, True) == () and real_form.laid_out(operands, False) == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("layout", "pairs", "fourfold"),
+    [("nn", (), ("b",)), ("tn", ("a",), ("a", "b")), ("tt", ("a", "b"), ("a", "b")), ("nt", ("b",), ("b",))],
+)
+def test_what_lies_in_columns_is_laid_out_first(
+    layout: str, pairs: tuple[str, ...], fourfold: tuple[str, ...]
+) -> None:
+    operands = operands_of(4, 5, 6, dtype="complex64", layout=layout)
+    assert (real_form.laid_out(operands, True), real_form.laid_out(operands, False)) == (pairs, fourfold)
+
+
+def test_a_product_is_turned_where_its_result_lies_in_columns() -> None:
+    operands = operands_of(4, 5, 6, dtype="complex64")
+    assert real_form.faced(operands) is operands
+    turned = operands._replace(c=operands.c.transposed())
+    for rows, columns, is_turned in ((4, 5, True), (1, 5, True), (5, 1, False), (1, 1, False)):
+        lies = replace(turned.c, rows=rows, columns=columns, row_stride=1, column_stride=4)
+        assert (real_form.faced(turned._replace(c=lies)).a.name == "b") == is_turned
+    row = replace(operands.c, rows=1)  # a row is a column as well, of which there is less to lay out
+    assert real_form.faced(operands._replace(c=row)).a.name == "b"
+    assert real_form.faced(operands._replace(c=replace(row, columns=1))).a.name == "a"
+
+
+def test_the_launch_that_lays_out_has_a_block_for_each_32_by_32_elements_and_sets_what_lies_behind_a_line() -> (
+    None
+):
+    operands = operands_of(40, 50, 70, dtype="complex64", batch=3)
+    source = operands.b
+    for step in (source.stack[0], 0):
+        given_ = operands._replace(b=replace(source, stack=(step,)))
+        for rows, columns, stride, other, width, height, fourfold in (
+            (140, 100, 104, 1, 52, 70, 1), (140, 100, 1, 144, 50, 72, 1), (70, 100, 104, 1, 52, 70, 0), (70, 100, 1, 72, 50, 72, 0),
+        ):  # fmt: skip
+            copy = Operand("copy_b", rows, columns, stride, "float32", other, (rows * columns,))
+            made = real_form.expand_step(given_.b, copy, given_)
+            counts = 3 if step else 1
+            assert made.launch.grid == (len(range(0, height, 32)) * len(range(0, width, 32)) * counts, 1, 1)
+            assert made.launch.block == (256, 1, 1) and made.code is not None
+            assert dict(made.code.defines) == {"PART": "float32", "FOURFOLD": fourfold}
+            numbers = [int.from_bytes(one.template, "little") for one in made.launch.args[2:]]
+            assert numbers == [height, width, counts]
