@@ -289,3 +289,20 @@ def test_the_launch_that_lays_out_has_a_block_for_each_32_by_32_elements_and_set
             assert dict(made.code.defines) == {"PART": "float32", "FOURFOLD": fourfold}
             numbers = [int.from_bytes(one.template, "little") for one in made.launch.args[2:]]
             assert numbers == [height, width, counts]
+
+
+def test_the_parts_of_a_stack_are_twice_as_far_apart_as_its_elements() -> None:
+    operands = operands_of(4, 5, 6, dtype="complex64", batch=3)
+    real = real_form.in_real_form(operands, True)
+    assert [one.stack for one in operands[:3]] == [(24,), (30,), (20,)]
+    assert [one.stack for one in real[:3]] == [(48,), (60,), (40,)]
+    assert [one.row_stride for one in real[:3]] == [12, 10, 10]
+
+
+def test_of_groups_b_alone_has_a_matrix_for_each() -> None:
+    operands = operands_of(4, 5, 6, groups=3)
+    assert [one.stack for one in operands[:3]] == [(), (30,), ()]
+    assert (
+        operands.stack == () and operands.stack_of(operands.b) == (3,) and operands.stack_of(operands.a) == ()
+    )
+    assert operands.offsets is not None and (operands.offsets.columns, operands.offsets.dtype) == (3, "int32")
