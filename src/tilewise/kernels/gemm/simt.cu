@@ -159,7 +159,12 @@ using Row = Pieces<THREAD_N, LANES_N>;
 
 // Rows of columns, or columns of rows, go there and back, so that of two multiply-adds one after another the operand that
 // they share stays where it is. Which of the two: what the assembler makes of them differs by up to a tenth, as measured.
-constexpr bool BY_COLUMNS = BLOCK_N == 256 && BLOCK_K == 16;
+constexpr bool WIDEST = BLOCK_N == 256 && BLOCK_K == 16, BY_COLUMNS = WIDEST;
+
+// Of a step's k, the one before which copies for a later step are started. In the widest tile's, right behind the barrier,
+// each warp of an SM would start them and none multiply; in smaller tiles' other blocks do. Measured: 5 % of its time, but
+// for complex numbers, which are 1 % slower so.
+constexpr unsigned START_AT = !WIDEST || IN_PAIRS ? 0 : A_BYTES == 16 && B_BYTES == 16 ? 2 : 4;
 
 // TURNED: the row's pairs are those of its elements times i, -im and re in turn.
 template <bool TURNED>
@@ -233,9 +238,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #pragma unroll 1
     for (unsigned step = 0; step < steps; ++step) {
         const Stage &stage = stages[step % STAGES];
-        start(step + STAGES - 1); // to where the step before this one was
 #pragma unroll
         for (unsigned k = 0; k < BLOCK_K - 2; k += 2) {
+            if (k == START_AT) start(step + STAGES - 1); // to where the step before this one was
             load(stage, k + 1);
             multiply_add<false>(sums, columns[0], rows[k / USES % 2]);
             load(stage, k + 2);

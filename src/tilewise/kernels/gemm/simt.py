@@ -52,6 +52,11 @@ class Shape:
         return self.stages * self.block.k * (self.block.m + columns + turned * PIECE) * 4
 
     @property
+    def is_widest(self) -> bool:
+        """Whether it is the tile for large products, whose steps are the longest."""
+        return (self.block.n, self.block.k) == (256, 16)
+
+    @property
     def takes_pairs(self) -> bool:
         """Whether there is a row of B for each thread that copies a part of one, where each is for two columns of A."""
         return self.block.k // 2 * self.block.n // PIECE >= self.threads
@@ -190,6 +195,10 @@ def work(operands: Operands, settings: Settings) -> Work:
     # What is copied 4 bytes at a time takes four times the instructions: of a block that has the SM to itself, nobody's
     # multiply-adds stand in for its own meanwhile.
     narrow = copies - shape.block.k * (shape.block.m + columns) // 4 if shape.resident == 1 else 0
+    if (
+        shape.is_widest and not settings["in_pairs"]
+    ):  # it starts its copies amid its multiply-adds: see START_AT in simt.cu
+        reads, narrow = reads * 3 // 4, narrow * 12 // 5
     return Work(
         "simt",
         shape.block,
