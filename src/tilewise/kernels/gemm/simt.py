@@ -183,7 +183,7 @@ def workspace_bytes(operands: Operands, settings: Settings) -> int:
     return parts_bytes(operands.inner(STACK_AXES), int(settings["parts"]))
 
 
-def waited_for(shape: Shape, in_pairs: bool) -> tuple[float, float]:
+def estimate_waiting(shape: Shape, in_pairs: bool) -> tuple[float, float]:
     """Of reads from shared memory, and of the instructions that copying 4 bytes at a time takes beyond 16: their share.
 
     Fitted to the plans of 32 problems on an H100. Where an SM holds several blocks, others multiply meanwhile; where
@@ -207,7 +207,7 @@ def work(operands: Operands, settings: Settings) -> Work:
     own = shape.thread.m + shape.thread.n * columns // shape.block.n
     reads = shape.threads // 32 * shape.block.k * own
     narrow = copies - shape.block.k * (shape.block.m + columns) // 4
-    share_of_reads, share_of_narrow = waited_for(shape, bool(settings["in_pairs"]))
+    share_of_reads, share_of_narrow = estimate_waiting(shape, bool(settings["in_pairs"]))
     return Work(
         "simt",
         shape.block,
