@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tilewise.kernels import KERNELS
@@ -49,18 +49,34 @@ SIMT = {  # block, and how many an SM holds
 }  # fmt: skip
 
 
+def even_parts(tiles: int, most: int, sms: int, resident: int) -> list[int]:
+    """In how many parts K may be: as many as give each SM as many blocks, more than it holds at once only if more even."""
+    each = {parts: up(tiles * parts, sms) for parts in range(1, most + 1)}
+    share = {parts: tiles * parts / (sms * count) for parts, count in each.items()}
+    last = [parts for parts in each if parts == most or each[parts + 1] > each[parts]]
+    return [1] + [
+        parts for parts in last if parts > 1
+        and (each[parts] <= resident
+             or share[parts] > max(share[fewer] for fewer in (1, *last)
+                                   if fewer == 1 or (fewer < parts and each[fewer] >= resident)))
+    ]  # fmt: skip
+
+
 @given(m=SIZE, n=SIZE, k=SIZE, batch=st.sampled_from([1, 3]), sms=SMS)
+@example(m=256, n=256, k=16384, batch=1, sms=132)
+@example(m=1536, n=1536, k=1536, batch=1, sms=132)
 @examples
-def test_simt_has_tiles_that_the_result_half_fills_and_as_many_parts_as_find_room(
+def test_simt_has_tiles_that_the_result_half_fills_and_parts_of_k_that_fill_the_sms_evenly(
     m: int, n: int, k: int, batch: int, sms: int
 ) -> None:
     expected = []
     for (rows, columns, depth), resident in SIMT.items():
         if (rows > 32 and m <= rows / 2) or (columns > 32 and n <= columns / 2):
             continue
-        fit = sms * resident // (up(m, rows) * up(n, columns))
-        counts = {1} if batch > 1 else {1, *(min(count, k // 64, 16) for count in (fit, up(fit, 2)))}
-        expected += [(f"{rows}x{columns}x{depth}", count) for count in counts if count >= 1]
+        tiles = up(m, rows) * up(n, columns)
+        most = max(min(k // 64, 64, 5 * sms * resident // tiles), 1) if batch == 1 else 1
+        counts = even_parts(tiles, most, sms, resident)
+        expected += [(f"{rows}x{columns}x{depth}", count) for count in counts]
     operands = operands_of(m, n, k, batch=batch)
     assert rows_of(proposed("simt", operands, sms), "partition", "parts") == sorted(expected)
 
@@ -87,7 +103,7 @@ def test_simt_counts_copies_and_turns_of_shared_memory(
     share, share_beyond = {
         ("pairs", True): (1, 0),
         ("pairs", False): (1, 1 / 3),
-        ("real", True): (2 / 3, 1 / 5),
+        ("real", True): (2 / 3, 1 / 3),
         ("real", False): (1, 1 / 3),
         ("widest", False): (3 / 4, 3 / 5),
     }[kind, shape.resident > 1]
@@ -251,12 +267,19 @@ def test_vector_goes_along_the_lines_of_its_matrix(size: int, k: int, is_row: bo
     if k <= 1 or strides[1] <= strides[0]:
         assert [(one["along"], one["rows"]) for one in found] == [("k", count) for count in (8, 4, 2, 1)]
     else:
-        assert [(one["along"], one["per_lane"]) for one in found] == [("rows", count) for count in (1, 2, 4)]
+        expected = []
+        for per_lane in (4, 2, 1):
+            blocks = up(size, 32 * per_lane)  # of which an SM has 2, 4 or 8 in so many parts
+            parts = {min(each * 132 // blocks, k // 128, 32) for each in (2, 4, 8)} - {0, 1}
+            whole = [1] if blocks >= 4 * 132 or not parts else []
+            expected += [("rows", per_lane, count) for count in whole + sorted(parts)]
+        assert [(one["along"], one["per_lane"], one["parts"]) for one in found] == expected
     if size > 1:
         for one in found:
             of_block = int(one["rows"]) if one["along"] == "k" else 32 * int(one["per_lane"])
-            (step,) = KERNELS["vector"].steps(operands, one)
-            assert step.launch.grid == (up(size, of_block), 1, 1) and step.launch.block == (256, 1, 1)
+            multiply, *add = KERNELS["vector"].steps(operands, one)
+            assert multiply.launch.grid == (up(size, of_block) * int(one["parts"]), 1, 1)
+            assert multiply.launch.block == (256, 1, 1) and len(add) == (int(one["parts"]) > 1)
             assert vector.rows_of_block(one) == of_block
             work = KERNELS["vector"].work(operands, one)
             assert (work.block.n, work.block.m) == ((of_block, 1) if is_row else (1, of_block))

@@ -80,7 +80,8 @@ def _bound(step: Step, code: KernelSource, arch: str, device: Device) -> BoundLa
     entry = kernel.entry_in(binary)
     resources = binary.entries[entry].resources
     launch = step.launch
-    if launch.programmatic and arch_capability(arch) < _OVERLAP_FROM:
+    early = arch_capability(arch) >= _OVERLAP_FROM and step.may_begin_early(device.multiprocessors)
+    if launch.programmatic and not early:
         launch = replace(launch, programmatic=False)
     check_launch(launch, device.limits, resources.shared_bytes if resources else 0)
     return BoundLaunch(binary, entry, launch)

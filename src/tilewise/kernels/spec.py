@@ -7,6 +7,7 @@ of its arguments is a slot, bytes with gaps that the address of an operand fills
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,11 +70,26 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One launch of a kernel: which entry of its source, and how. The arguments of the launch are slots."""
+    """One launch of a kernel: which entry of its source, and how. The arguments of the launch are slots.
+
+    ``resident``: how many blocks an SM holds at once. Several may lie on one SM while another has none, if a launch
+    begins while blocks of the one before it still run on some.
+    """
 
     entry: str
     launch: Launch
     code: KernelSource | None = None  # None: the spec's own source
+    resident: int = 1
+
+    def may_begin_early(self, sms: int) -> bool:
+        """Whether its blocks are spread over the SMs as evenly as on an empty GPU, if it begins before others end.
+
+        They are if an SM holds twice as many as fall to it, or so few that it holds fewer than fall to it.
+        """
+        blocks = math.prod(self.launch.grid)
+        return (
+            self.resident == 1 or 2 * ceil_div(blocks, sms) <= self.resident or blocks > self.resident * sms
+        )
 
 
 # ── what a plan makes the GPU do, for the cost model ─────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tilewise.gpus import from_driver_name
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.arrange import readable
+from tilewise.kernels.gemm.arrange import ways_to_read
 from tilewise.kernels.spec import KernelSpec, Work
 from tilewise.operands import Operands
 from tilewise.planner.constants import FITTED, Constants, UnitCost
@@ -117,7 +117,8 @@ def _measured(
     run: str, operands: Operands, spec: KernelSpec, settings: Mapping[str, object], seconds: float
 ) -> Measured:
     complete = spec.complete({**spec.for_types(operands), **settings})
-    reads, _ = readable(spec, operands)
+    ways = [read for read, _ in ways_to_read(spec, operands)]  # of which the settings are those of one
+    reads = next((read for read in ways if spec.why_not(read, complete) is None), ways[0])
     inner = reads.inner(spec.stack_axes)
     work = spec.work(inner, complete)
     return Measured(run, operands.problem(), spec.name, complete, seconds, reads, inner, operands, work)

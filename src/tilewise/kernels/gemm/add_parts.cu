@@ -10,6 +10,9 @@
 #ifndef PARTS
 #define PARTS 2
 #endif
+#ifndef NEXT_MAY_BEGIN // 1: the next launch, before the blocks of this one have ended
+#define NEXT_MAY_BEGIN 1
+#endif
 #ifndef RESULT
 #define RESULT float32 // or another
 #endif
@@ -27,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
               const __grid_constant__ Epilogue epilogue)
 {
     dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
+    if (NEXT_MAY_BEGIN) dependent_launch::let_next_begin();
 
     const unsigned quads = c.columns / RUN + (c.columns % RUN != 0), in_matrix = c.rows * quads;
     const unsigned blocks = in_matrix / BLOCK_THREADS + (in_matrix % BLOCK_THREADS != 0);

@@ -33,8 +33,12 @@ def parts_bytes(operands: Operands, count: int) -> int:
     return count * operands.batch * one.stack[0] * one.itemsize
 
 
-def add_step(operands: Operands, count: int) -> Step:
-    """The launch that adds them up and stores C."""
+def add_step(operands: Operands, count: int, resident: int = 1) -> Step:
+    """The launch that adds them up and stores C.
+
+    An SM holds ``resident`` blocks of the kernel that left them at once. If that is one, its next launch may begin
+    before this one has ended: else its blocks would be unevenly spread over the SMs.
+    """
     c, form = operands.c, operands.epilogue
     blocks = ceil_div(c.rows * ceil_div(c.columns, RUN), THREADS) * operands.batch
     apart = (c.row_stride if c.rows > 1 else 0, *c.stack)
@@ -48,5 +52,11 @@ def add_step(operands: Operands, count: int) -> Step:
         epilogue_slot(operands),
     )
     headers = () if form.is_plain else ((HEADER, epilogue_header(form, SUMS)),)
-    code = KernelSource(_FILE, (("PARTS", count), ("RESULT", c.dtype), ("THREADS", THREADS)), headers)
+    defines = (
+        ("PARTS", count),
+        ("RESULT", c.dtype),
+        ("THREADS", THREADS),
+        ("NEXT_MAY_BEGIN", int(resident == 1)),
+    )
+    code = KernelSource(_FILE, defines, headers)
     return Step("add_parts", Launch((blocks, 1, 1), (THREADS, 1, 1), args, programmatic=True), code)

@@ -11,6 +11,7 @@
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N×SLICE_K, instruction 16×8×16 (16×8×8 on Turing and in tf32;
 // of 8 bits 16×8×32; of float64 8×8×4, since Hopper 16×8×4).
 #include <tilewise/async_copy.cuh>
+#include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/finish_and_add.cuh>
 #include <tilewise/matrix.cuh>
@@ -331,6 +332,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #endif
     extern __shared__ __align__(128) char dynamic[];
     Shared &shared = *reinterpret_cast<Shared *>(dynamic);
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
 
     const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
@@ -375,6 +378,9 @@ extern "C" __global__ void __launch_bounds__(256)
     mma_add(const Sum *parts, Strided<Result> c, unsigned count, const __grid_constant__ Stack stack,
             unsigned aligned, const __grid_constant__ Epilogue epilogue)
 {
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
+
     const unsigned quads = (c.columns + 3) / 4, in_matrix = c.rows * quads;
     const unsigned blocks = in_matrix / blockDim.x + (in_matrix % blockDim.x != 0);
     const unsigned matrix = blockIdx.x / blocks, matrices = gridDim.x / blocks;

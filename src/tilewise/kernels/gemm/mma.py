@@ -450,15 +450,16 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
             epilogue_slot(operands, sum_slots(operands, settings)),
         ),
         shared=shared_bytes(settings),
+        programmatic=True,
     )
     if split == 1:
-        return [Step("mma_gemm", multiply)]
+        return [Step("mma_gemm", multiply, resident=resident(settings))]
     quad = min(4 * c.itemsize, 16)
     aligned = constant("I", line_bytes(c) >= quad)  # four neighbours leave in wide stores
     numbers = (constant("I", split), stack, aligned)
     args = (parts, c.strided(), *numbers, epilogue_slot(operands))
-    add = Launch((add_blocks(operands), 1, 1), (ADD_THREADS, 1, 1), args)
-    return [Step("mma_gemm", multiply), Step("mma_add", add)]
+    add = Launch((add_blocks(operands), 1, 1), (ADD_THREADS, 1, 1), args, programmatic=True)
+    return [Step("mma_gemm", multiply, resident=resident(settings)), Step("mma_add", add)]
 
 
 def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:

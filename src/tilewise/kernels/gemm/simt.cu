@@ -9,6 +9,7 @@
 // and each is multiplied by two columns of A: as it is, and as -im and re in turn.
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N, thread 8×(WARP_N / 4): pieces of 4 rows and 4 columns.
 #include <tilewise/async_copy.cuh>
+#include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/parts_of_k.cuh>
 #include <tilewise/plain_epilogue.cuh>
@@ -163,8 +164,8 @@ constexpr bool WIDEST = BLOCK_N == 256 && BLOCK_K == 16, BY_COLUMNS = WIDEST;
 
 // Of a step's k, the one before which copies for a later step are started. In the widest tile's, right behind the barrier,
 // each warp of an SM would start them and none multiply; in smaller tiles' other blocks do. Measured: 5 % of its time, but
-// for complex numbers, which are 1 % slower so.
-constexpr unsigned START_AT = !WIDEST || IN_PAIRS ? 0 : A_BYTES == 16 && B_BYTES == 16 ? 2 : 4;
+// for complex numbers, which are 1 % slower so. Which k, again, differs by what the assembler makes of it: by up to 6 %.
+constexpr unsigned START_AT = !WIDEST || IN_PAIRS ? 0 : PARTS > 1 ? 8 : A_BYTES == 16 && B_BYTES == 16 ? 2 : 4;
 
 // TURNED: the row's pairs are those of its elements times i, -im and re in turn.
 template <bool TURNED>
@@ -217,6 +218,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         }
         async_copy::commit(); // an empty group at the end, so that a step is always one group
     };
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
 #pragma unroll 1
     for (unsigned step = 0; step < STAGES - 1; ++step)
         start(step);

@@ -24,7 +24,7 @@ __all__ = ["SPEC"]
 
 PIECE = 4  # elements in 16 bytes
 PARTS = tuple(range(1, 65))
-MOST_PARTS = 16  # that are proposed: their sums are added up one after another
+MOST_WAVES = 5  # of blocks that an SM holds at once, where K is in parts
 LEAST_DEPTH = 64  # of K that a part has, if it is proposed
 
 
@@ -124,11 +124,30 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
         yield {**found, "partition": name, "parts": 1}
         if operands.batch != 1:
             continue
-        most = min(k // LEAST_DEPTH, MOST_PARTS)
-        fit = sms * shape.resident // max(count_tiles(operands, shape), 1)
-        for parts in sorted({min(fit, most), min(ceil_div(fit, 2), most)}):
-            if parts > 1:
-                yield {**found, "partition": name, "parts": parts}
+        for parts in even_parts(
+            count_tiles(operands, shape), min(k // LEAST_DEPTH, PARTS[-1]), sms, shape.resident
+        ):
+            yield {**found, "partition": name, "parts": parts}
+
+
+def even_parts(tiles: int, most: int, sms: int, resident: int) -> Iterator[int]:
+    """In how many parts K is worth being multiplied: those that leave the fewest SMs idle at last.
+
+    As many as give each SM one block, two, and so on, until it is full; then such as share the blocks out more evenly.
+    """
+    if not tiles:
+        return
+    most = min(most, MOST_WAVES * sms * resident // tiles)
+    best = tiles / (sms * ceil_div(tiles, sms))
+    for parts in range(2, most + 1):
+        each = ceil_div(tiles * parts, sms)  # blocks of an SM
+        if parts < most and ceil_div(tiles * (parts + 1), sms) == each:
+            continue
+        share = tiles * parts / (sms * each)
+        if each <= resident or share > best:
+            yield parts
+        if each >= resident:
+            best = max(best, share)
 
 
 def count_tiles(operands: Operands, shape: Shape) -> int:
@@ -173,9 +192,10 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         epilogue_slot(operands),
     )
     blocks = count_tiles(operands, shape) * parts
-    launch = Launch((blocks, 1, 1), (shape.threads, 1, 1), args, shared=shape.shared_bytes(settings))
-    multiply = Step("simt", launch)
-    return [multiply] if parts == 1 else [multiply, add_step(operands, parts)]
+    shared = shape.shared_bytes(settings)
+    launch = Launch((blocks, 1, 1), (shape.threads, 1, 1), args, shared=shared, programmatic=True)
+    multiply = Step("simt", launch, resident=shape.resident)
+    return [multiply] if parts == 1 else [multiply, add_step(operands, parts, shape.resident)]
 
 
 def workspace_bytes(operands: Operands, settings: Settings) -> int:
@@ -193,7 +213,7 @@ def estimate_waiting(shape: Shape, in_pairs: bool) -> tuple[float, float]:
     if in_pairs:
         return 1, 0 if several else 1 / 3
     if several:
-        return 2 / 3, 1 / 5
+        return 2 / 3, 1 / 3
     return (3 / 4, 3 / 5) if shape.is_widest else (1, 1 / 3)
 
 

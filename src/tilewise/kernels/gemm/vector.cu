@@ -6,11 +6,13 @@
 // `along_k`, where neighbours along K lie closest together: the lanes of a warp run along K, with 16 bytes
 // each where rows and vector are aligned, and shuffles add up what they have. WARPS / ROWS warps share a row.
 // `along_rows`, where neighbours in a column do: each lane has PER_LANE rows, neighbours of which it reads at once; the
-// block's warps share K.
+// block's warps share K, and blocks too, if there are few: PARTS of them, whose sums add_parts.cu adds up.
 // Either adds in an order that sizes and alignment alone decide.
 // Tiles: block ROWS×1 (along_k) or 32·PER_LANE×1 (along_rows); warps that share a row take turns along K.
+#include <tilewise/dependent_launch.cuh>
 #include <tilewise/element.cuh>
 #include <tilewise/epilogue.cuh>
+#include <tilewise/plain_epilogue.cuh>
 #include <tilewise/strided.cuh>
 
 #ifndef ELEMENT
@@ -31,11 +33,20 @@
 #ifndef PER_LANE
 #define PER_LANE 1 // rows of a lane in along_rows; more where there are blocks enough
 #endif
+#ifndef PARTS // of K, in along_rows: each leaves its sums in memory
+#define PARTS 1
+#endif
 
 using Element = ELEMENT;
 using MatrixElement = MATRIX_ELEMENT;
-using Result = RESULT;
 using Sum = decltype(widen(Element()));
+#if PARTS > 1 // what a block stores, and what happens to it before
+using Result = Sum;
+using Fused = PlainEpilogue;
+#else
+using Result = RESULT;
+using Fused = Epilogue;
+#endif
 
 constexpr unsigned LANES = 32;
 constexpr unsigned BLOCK_THREADS = WARPS * LANES;
@@ -108,6 +119,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
             const __grid_constant__ Stack stack, Epilogue epilogue)
 {
     __shared__ Sum shared[ROWS][SHARERS];
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
 
     const unsigned blocks = matrix.rows / ROWS + (matrix.rows % ROWS != 0); // of one matrix
     const InStack which = stack[blockIdx.x / blocks];
@@ -223,13 +236,24 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                const __grid_constant__ Stack stack, Epilogue epilogue)
 {
     __shared__ Sum shared[WARPS][COLUMN];
+    dependent_launch::wait_for_previous();
+    dependent_launch::let_next_begin();
 
-    const unsigned blocks = matrix.rows / COLUMN + (matrix.rows % COLUMN != 0); // of one matrix
-    const InStack which = stack[blockIdx.x / blocks];
+    const unsigned blocks = matrix.rows / COLUMN + (matrix.rows % COLUMN != 0); // of one matrix, or part of K
     const unsigned first_row = blockIdx.x % blocks * COLUMN;
     const unsigned warp = threadIdx.x / LANES;
+#if PARTS > 1 // which are as matrices of a stack
+    const InStack which = {0, blockIdx.x / blocks};
+    const unsigned begin = matrix.columns * 1ull * which.inner / PARTS;
+    const unsigned end = matrix.columns * (which.inner + 1ull) / PARTS;
+    matrix.elements = matrix.at(0, begin), vector.elements = vector.at(begin, 0), matrix.columns = end - begin;
+    result.select(which);
+    const Fused finish;
+#else
+    const InStack which = stack[blockIdx.x / blocks];
     matrix.select(stack.of_a(which)), vector.select(stack.of_b(which)), result.select(stack.of_c(which));
-    const Epilogue finish = epilogue.in_stack(stack, which);
+    const Fused finish = epilogue.in_stack(stack, which);
+#endif
 
     Sum sums[PER_LANE] = {};
     if (are_readable(matrix, first_row))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
+from tilewise.kernels.gemm.add_parts import SUMS, add_step, parts_bytes, parts_of
 from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
 from tilewise.kernels.spec import AS_IT_IS, KernelSpec, Operands, Settings, Step, Work, ceil_div
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
@@ -22,7 +23,11 @@ __all__ = ["SPEC"]
 
 WARPS = 8
 LANES = 32
+RESIDENT = 8  # blocks that an SM holds at once
 PER_LANE = (1, 2, 4, 8)
+PARTS = tuple(range(1, 33))
+LEAST_DEPTH = 128  # of K that a part has, if it is proposed
+ENOUGH = 4  # blocks of an SM, with which K is not in parts only
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _ELEMENTS = (*_FLOATS, *FLOAT8, *INTEGERS)
 
@@ -32,6 +37,11 @@ def as_columns(operands: Operands) -> Operands:
     return operands if operands.b.columns == 1 else operands.transposed()
 
 
+def as_row(operands: Operands) -> Operands:
+    """The same with a result that is a row, as parts of K are added up."""
+    return operands if operands.a.rows == 1 else operands.transposed()
+
+
 def rows_of_block(settings: Settings) -> int:
     """Elements of the result that a block computes."""
     if settings["along"] == "k":
@@ -39,18 +49,36 @@ def rows_of_block(settings: Settings) -> int:
     return LANES * int(settings["per_lane"])
 
 
-def candidates(operands: Operands, _settings: Settings, _sms: int) -> Iterator[Settings]:
+def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Settings]:
     matrix = as_columns(operands).a
     if matrix.columns <= 1 or abs(matrix.column_stride) <= abs(matrix.row_stride):
         for rows in (8, 4, 2, 1):
             yield {"along": "k", "rows": rows}
     else:
-        for per_lane in (8, 4) if matrix.itemsize == 1 else PER_LANE[:3]:
-            yield {"along": "rows", "per_lane": per_lane}
+        most = min(matrix.columns // LEAST_DEPTH, PARTS[-1]) if takes_parts(operands) else 1
+        for per_lane in (8, 4) if matrix.itemsize == 1 else (4, 2, 1):
+            made: Settings = {"along": "rows", "per_lane": per_lane, "parts": 1}
+            count = max(blocks(operands, made), 1)
+            shared = {min(each * sms // count, most) for each in (2, 4, RESIDENT)} - {0, 1}
+            if count >= ENOUGH * sms or not shared:
+                yield made
+            for parts in sorted(shared):
+                yield {**made, "parts": parts}
+
+
+def takes_parts(operands: Operands) -> bool:
+    """Whether sums of parts of K can be added up: of one product, in float32, with a result in one piece."""
+    summed = sum_type(operands.a.dtype) == SUMS
+    return operands.batch == 1 and summed and as_row(operands).c.column_stride == 1
 
 
 def blocks(operands: Operands, settings: Settings) -> int:
-    return ceil_div(as_columns(operands).a.rows, rows_of_block(settings)) * operands.batch
+    """Of one launch, over all parts of K."""
+    return (
+        ceil_div(as_columns(operands).a.rows, rows_of_block(settings))
+        * operands.batch
+        * int(settings["parts"])
+    )
 
 
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
@@ -64,20 +92,33 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         blocks(operands.inner(STACK_AXES), settings)
     ):
         return error
+    if settings["parts"] != 1:
+        if settings["along"] != "rows":
+            return ArgumentError("parts", "must be 1 along K", settings["parts"])
+        if not takes_parts(operands.inner(STACK_AXES)):
+            rule = "must be 1 for stacks, for sums that are not float32 and for results not in one piece"
+            return ArgumentError("parts", rule, settings["parts"])
     if unfit := refuse_types(operands, settings):
         return unfit
     return None
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
-    given = as_columns(operands)
+    given, parts = as_columns(operands), int(settings["parts"])
+    sums = parts_of(as_row(operands)).transposed() if parts > 1 else given.c
     args = (
-        *(one.strided() for one in given[:3]),
+        *(one.strided() for one in (*given[:2], sums)),
         stack_slot(given),
         epilogue_slot(given),
     )
-    launch = Launch((blocks(operands, settings), 1, 1), (WARPS * LANES, 1, 1), args)
-    return [Step("along_k" if settings["along"] == "k" else "along_rows", launch)]
+    launch = Launch((blocks(operands, settings), 1, 1), (WARPS * LANES, 1, 1), args, programmatic=True)
+    multiply = Step("along_k" if settings["along"] == "k" else "along_rows", launch)
+    return [multiply] if parts == 1 else [multiply, add_step(as_row(operands), parts)]
+
+
+def workspace_bytes(operands: Operands, settings: Settings) -> int:
+    """The sums of every part of K, if there are several."""
+    return parts_bytes(as_row(operands.inner(STACK_AXES)), int(settings["parts"]))
 
 
 def work(operands: Operands, settings: Settings) -> Work:
@@ -92,7 +133,9 @@ def work(operands: Operands, settings: Settings) -> Work:
         unit if along_k else "vector_rows",
         Tile(rows if tall else 1, 1 if tall else rows, depth),
         WARPS * LANES,
-        resident=8,
+        resident=RESIDENT,
+        parts=int(settings["parts"]),
+        extra_bytes=2 * workspace_bytes(operands, settings),
     )
 
 
@@ -104,7 +147,7 @@ def defines(settings: Settings) -> dict[str, object]:
     return {
         "WARPS": WARPS,
         "THREADS": WARPS * LANES,
-        **name_defines(settings, "element", "result", "rows", "per_lane", "pointers"),
+        **name_defines(settings, "element", "result", "rows", "per_lane", "parts", "pointers"),
         **({} if settings["widened"] == AS_IT_IS else {"MATRIX_ELEMENT": settings["widened"]}),
     }
 
@@ -120,12 +163,14 @@ SPEC = KernelSpec(
         "along": ("k", "rows"),
         "rows": (8, 4, 2, 1),
         "per_lane": PER_LANE,
+        "parts": PARTS,  # of K
         "element": _ELEMENTS,
         "widened": (AS_IT_IS, *EIGHT_BITS),  # of the matrix, beside a vector of 16 bits
         "result": (*_FLOATS, "int32", "int64", *EIGHT_BITS),
         "pointers": TABLE_SIZES,
     },
     refuse=refuse,
+    workspace=workspace_bytes,
     candidates=candidates,
     element_types=_ELEMENTS,
     accumulate=lambda settings: sum_type(str(settings["element"])),
