@@ -109,11 +109,15 @@ def test_every_kernel_has_cases_on_the_gpus_it_is_for() -> None:
         assert {case.dtype for case in CASES if case.kernel == name} == set(KERNELS[name].element_types)
 
 
-@pytest.mark.parametrize("entry", ["arrange", "transpose", "align"])
-def test_copies_wait_for_the_launch_before_and_let_the_next_begin_when_they_have_read(entry: str) -> None:
+@pytest.mark.parametrize(
+    ("entry", "size"), [("arrange", 1), ("transpose", 1), ("transpose", 4), ("align", 1)]
+)
+def test_copies_wait_for_the_launch_before_and_let_the_next_begin_when_they_have_read(
+    entry: str, size: int
+) -> None:
     file = Path(KERNELS["mma"].file).with_name("arrange.cu")
     code = compile_source(
-        file.read_text(encoding="utf-8"), [entry], "sm_90a", defines={"ELEMENT_BYTES": 1}
+        file.read_text(encoding="utf-8"), [entry], "sm_90a", defines={"ELEMENT_BYTES": size}
     ).ptx
     body = code.partition(f".entry {entry}(")[2].partition(".entry")[0]
     done = re.findall(r"griddepcontrol\.\w+|\bld\.global|\bst\.global", body)

@@ -72,8 +72,8 @@ class KernelSource:
 class Step:
     """One launch of a kernel: which entry of its source, and how. The arguments of the launch are slots.
 
-    ``resident``: how many blocks an SM holds at once. Several may lie on one SM while another has none, if a launch
-    begins while blocks of the one before it still run on some.
+    ``resident``: how many blocks an SM holds at once. Where a launch begins before the one like it has ended, the first
+    SMs to be free may take more blocks than their share.
     """
 
     entry: str
@@ -82,14 +82,12 @@ class Step:
     resident: int = 1
 
     def may_begin_early(self, sms: int) -> bool:
-        """Whether its blocks are spread over the SMs as evenly as on an empty GPU, if it begins before others end.
+        """Whether its blocks are spread over the SMs as evenly as on an empty GPU, if others of it are still there.
 
-        They are if an SM holds twice as many as fall to it, or so few that it holds fewer than fall to it.
+        They are if an SM holds twice as many as fall to it, so that all find room at once, or no more.
         """
-        blocks = math.prod(self.launch.grid)
-        return (
-            self.resident == 1 or 2 * ceil_div(blocks, sms) <= self.resident or blocks > self.resident * sms
-        )
+        each = ceil_div(math.prod(self.launch.grid), sms)
+        return 2 * each <= self.resident or each >= self.resident
 
 
 # ── what a plan makes the GPU do, for the cost model ─────────────────────────────────────────────────────

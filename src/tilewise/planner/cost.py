@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.epilogue import partial_bytes
-from tilewise.kernels.gemm.arrange import copied, copy_bytes, moves_lines, transposes_bytes
+from tilewise.kernels.gemm.arrange import copied, copy_bytes, moves_lines, transposes_runs
 from tilewise.kernels.spec import KernelSpec, Settings, Work, access_bytes
 from tilewise.operands import Operands, ceil_div
 from tilewise.planner.constants import Constants, UnitCost
@@ -97,7 +97,7 @@ def copy_seconds(operands: Operands, sources: Operands, target: Target) -> float
         moved, alike = copy_bytes(copy, operands.stack_of(copy)), moves_lines(source, copy)
         elements = source.rows * source.columns / max(copy.rows * copy.columns, 1)
         spent += moved * (1 + elements * source.itemsize / copy.itemsize) / constants.workspace_bandwidth
-        if not alike and not transposes_bytes(source, copy):
+        if not alike and not transposes_runs(source, copy):
             spent += moved / copy.itemsize / (constants.copied_per_clock * target.sms) / constants.clock
         passes.add("align" if alike and source.dtype == copy.dtype else copy.name)
     return spent + len(passes) * constants.pass_seconds

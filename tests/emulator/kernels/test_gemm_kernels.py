@@ -22,6 +22,10 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.thorough import examples
+from tilewise.calls import Choice
+from tilewise.errors import ArgumentError
+from tilewise.kernels import KERNELS
+from tilewise.matmul import multiply
 from tilewise.reference import compare
 
 Array = npt.NDArray[Any]
@@ -314,6 +318,45 @@ def test_vector_has_no_findings_and_one_result(way: Any) -> None:
     assert checked.tobytes() == vector(operands, entry, given).tobytes()
 
 
+def shared_k(parts: int) -> Choice:
+    """A vector's product with K in so many parts."""
+    settings = ("along", "rows"), ("per_lane", 2), ("parts", parts)
+    return Choice(specs=(KERNELS["vector"],), settings=settings)
+
+
+@pytest.mark.parametrize("row", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "result"), [("float32", "float16"), ("float64", "float64"), ("bfloat16", "float32")]
+)
+def test_blocks_that_share_k_leave_sums_that_are_added_up(dtype: str, result: str, row: bool) -> None:
+    """More parts than there are of K leave some without any; something happens to the whole sum."""
+    sums = "float64" if dtype == "float64" else "float32"
+    for k, parts in ((300, 7), (3, 5)):
+        matrix = RANDOM.standard_normal((k, 77)).astype(DTYPES[dtype])
+        line = RANDOM.standard_normal((1, k)).astype(DTYPES[dtype])
+        a, b = (line, matrix) if row else (matrix.T, line.T)
+        bias = RANDOM.standard_normal((1, 77) if row else (77, 1)).astype(sums)
+        epilogue = tw.epilogue("relu(acc) + bias", bias=bias)
+        found = np.full(77, np.nan, DTYPES[result]).reshape((1, 77) if row else (77, 1))
+        multiply(a, b, found, tw.device("emulator", order="late"), shared_k(parts), epilogue)
+        assert compare(found, a, b, accumulate=sums, terms=8 + parts, epilogue=epilogue).ok
+
+
+def test_what_cannot_share_k_is_refused() -> None:
+    of_integers, matrix = RANDOM.integers(0, 9, (1, 64)), RANDOM.standard_normal((64, 64))
+    cases = ((of_integers, of_integers.reshape(64, 1) * np.ones((1, 64), int), None),
+             (matrix[:1], np.stack([matrix, matrix]), None),
+             (matrix.T, matrix[:, :1], np.empty((64, 2))[:, :1]))  # fmt: skip
+    for a, b, out in cases:
+        with pytest.raises(
+            ArgumentError, match="parts must be 1 for stacks, for integers and for results not in one"
+        ):
+            multiply(a, b, out, tw.device("emulator"), shared_k(2))
+    along_k = Choice(specs=(KERNELS["vector"],), settings=(("along", "k"), ("parts", 2)))
+    with pytest.raises(ArgumentError, match="parts must be 1 along K"):
+        multiply(matrix[:1], matrix, None, tw.device("emulator"), along_k)
+
+
 # ── arrange ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -337,6 +380,30 @@ def test_arrange_makes_rows(size: int, sizes: tuple[int, int, int, int], layout:
     made = target.read()
     assert (made[..., :columns] == source.view).all()
     assert (made[..., columns:] == 0).all()
+
+
+@pytest.mark.parametrize("size", [1, 4])
+@examples(8, 15)
+@given(
+    sizes=st.tuples(*[st.integers(0, 2)] * 2, *[st.sampled_from((1, 2, 15, 63, 64, 67, 130))] * 2),
+    skip=st.integers(0, 5),
+    gap=st.integers(0, 5),
+)
+def test_transpose_makes_rows_of_dense_columns(
+    size: int, sizes: tuple[int, int, int, int], skip: int, gap: int
+) -> None:
+    """16 bytes at a time where columns begin at multiples of that, and elsewhere; rows go on as zeros to the pitch."""
+    outer, inner, rows, columns = sizes
+    pitch, tile = ceil_div(columns, 16 // size) * (16 // size), {1: 128, 4: 64}[size]
+    kind = np.dtype(f"u{size}")
+    source = Operand(sizes, kind, Layout(COLUMN_MAJOR, skip=skip, gap=gap), "random")
+    target = Operand((outer, inner, rows, pitch), kind, Layout(), "nan")
+    kernel = built("arrange", "transpose", "sm_75", (("ELEMENT_BYTES", size), ("THREADS", 256)))
+    blocks = ceil_div(rows, tile) * ceil_div(pitch, tile) * outer * inner
+    if blocks:
+        launch(kernel, blocks, 256, [source.strided(), target.strided(), pitch, inner], check=False)
+    made = target.read()
+    assert (made[..., :columns] == source.view).all() and (made[..., columns:] == 0).all()
 
 
 class CopyCounts(NamedTuple):

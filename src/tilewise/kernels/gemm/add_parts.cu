@@ -13,20 +13,28 @@
 #ifndef NEXT_MAY_BEGIN // 1: the next launch, before the blocks of this one have ended
 #define NEXT_MAY_BEGIN 1
 #endif
+#ifndef SUM
+#define SUM float // or double
+#endif
 #ifndef RESULT
 #define RESULT float32 // or another
 #endif
 
+using Sum = SUM;
 using Result = RESULT;
 constexpr unsigned BLOCK_THREADS = 256, RUN = 4;
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
 
+struct alignas(16) Four {
+    Sum x, y, z, w;
+};
+
 // The sums of a part are the whole stack, one matrix behind another, rows as long as C's or up to 3 longer. `inner`
 // matrices lie along the inner axis of the stack. `wide`: C's rows begin where 4 elements can be stored at once.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
-    add_parts(const float *parts, Strided<Result> c, unsigned inner, unsigned wide,
+    add_parts(const Sum *parts, Strided<Result> c, unsigned inner, unsigned wide,
               const __grid_constant__ Epilogue epilogue)
 {
     dependent_launch::wait_for_previous();
@@ -38,8 +46,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned index = blockIdx.x % blocks * BLOCK_THREADS + threadIdx.x;
     if (index >= in_matrix) return;
 
-    const float4 *from = reinterpret_cast<const float4 *>(parts) + (size_t(matrix) * in_matrix + index);
-    float4 sum = *from;
+    const Four *from = reinterpret_cast<const Four *>(parts) + (size_t(matrix) * in_matrix + index);
+    Four sum = *from;
 #pragma unroll 8
     for (unsigned part = 1; part < PARTS; ++part)
         add(sum, from[part * (size_t(in_matrix) * matrices)]);

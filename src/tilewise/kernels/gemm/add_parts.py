@@ -14,26 +14,25 @@ __all__ = ["add_step", "parts_bytes", "parts_of"]
 
 RUN = 4  # neighbours in a row of C that a thread has
 THREADS = 256
-SUMS = "float32"
 _FILE = Path(__file__).with_suffix(".cu")
 
 
-def parts_of(operands: Operands) -> Operand:
-    """The sums of one matrix as they lie in the workspace; the axis of the stack is that of the parts."""
+def parts_of(operands: Operands, sums: str = "float32") -> Operand:
+    """The sums of one matrix, of that type, as they lie in the workspace; the stack's axis is that of the parts."""
     c = operands.c
     pitch = ceil_div(c.columns, RUN) * RUN
-    return Operand("workspace", c.rows, c.columns, pitch, SUMS, stack=(c.rows * pitch,))
+    return Operand("workspace", c.rows, c.columns, pitch, sums, stack=(c.rows * pitch,))
 
 
-def parts_bytes(operands: Operands, count: int) -> int:
+def parts_bytes(operands: Operands, count: int, sums: str = "float32") -> int:
     """What so many parts of a whole stack take of the workspace; one part leaves nothing there."""
     if count == 1:
         return 0
-    one = parts_of(operands)
+    one = parts_of(operands, sums)
     return count * operands.batch * one.stack[0] * one.itemsize
 
 
-def add_step(operands: Operands, count: int, resident: int = 1) -> Step:
+def add_step(operands: Operands, count: int, resident: int = 1, sums: str = "float32") -> Step:
     """The launch that adds them up and stores C.
 
     An SM holds ``resident`` blocks of the kernel that left them at once. If that is one, its next launch may begin
@@ -45,15 +44,16 @@ def add_step(operands: Operands, count: int, resident: int = 1) -> Step:
     wide = alignment_of(c.alignment, *(step * c.itemsize for step in apart)) >= min(RUN * c.itemsize, 16)
     inner = max(operands.stack[-1] if operands.stack else 1, 1)
     args = (
-        parts_of(operands).pointer(),
+        parts_of(operands, sums).pointer(),
         c.strided(),
         constant("I", inner),
         constant("I", wide),
         epilogue_slot(operands),
     )
-    headers = () if form.is_plain else ((HEADER, epilogue_header(form, SUMS)),)
+    headers = () if form.is_plain else ((HEADER, epilogue_header(form, sums)),)
     defines = (
         ("PARTS", count),
+        ("SUM", {"float32": "float", "float64": "double"}[sums]),
         ("RESULT", c.dtype),
         ("THREADS", THREADS),
         ("NEXT_MAY_BEGIN", int(resident == 1)),

@@ -3,7 +3,8 @@
 //
 // Where lines of the source are lines of the copy, `align` moves them 16 bytes at a time, wherever they begin. Where not,
 // `arrange` copies tiles by way of shared memory: it reads along whichever axis of the source lies closest together, and
-// writes along the rows. Of bytes in columns `transpose` does so 16 at a time. Tiles: block 32×32; of bytes 128×128.
+// writes along the rows. Of dense columns of bytes, or of 4 bytes, `transpose` does so 16 bytes at a time. Tiles: block
+// 32×32; in `transpose` 128×128 of bytes, 64×64 of 4 bytes.
 //
 // NOTE: the next launch may begin when blocks have read, not before: the large blocks of a product take SMs from copies
 // that still have all to do, which costs a third of 4096³ in int8.
@@ -92,8 +93,12 @@ inline __device__ Moved read_run(const Element *from, unsigned left, bool first)
     return run;
 }
 
-#if ELEMENT_BYTES == 1
-constexpr unsigned BYTE_TILE = 128;
+#if ELEMENT_BYTES == 1 || ELEMENT_BYTES == 4
+constexpr unsigned WIDE_TILE = ELEMENT_BYTES == 1 ? 128 : 64;
+
+struct alignas(4 * ELEMENT_BYTES) Quad { // neighbours in a row
+    Element at[4];
+};
 
 // Four lines of four bytes each become four columns.
 inline __device__ void transpose_4(unsigned (&lines)[4])
@@ -104,53 +109,70 @@ inline __device__ void transpose_4(unsigned (&lines)[4])
     lines[2] = __byte_perm(high_01, high_23, 0x5410), lines[3] = __byte_perm(high_01, high_23, 0x7632);
 }
 
+// Runs of four columns become rows of four.
+inline __device__ void transpose_runs(const Moved (&runs)[4], Quad (&rows)[RUN])
+{
+    if constexpr (ELEMENT_BYTES == 1) {
+#pragma unroll
+        for (unsigned part = 0; part < RUN / 4; ++part) {
+            unsigned lines[4];
+#pragma unroll
+            for (unsigned i = 0; i < 4; ++i)
+                lines[i] = runs[i].words[0].at[part];
+            transpose_4(lines);
+#pragma unroll
+            for (unsigned i = 0; i < 4; ++i)
+                *reinterpret_cast<unsigned *>(&rows[part * 4 + i]) = lines[i];
+        }
+    } else {
+#pragma unroll
+        for (unsigned i = 0; i < RUN; ++i)
+            rows[i] = {runs[0].at[i], runs[1].at[i], runs[2].at[i], runs[3].at[i]};
+    }
+}
+
 // The same as arrange, of a matrix whose columns are dense. A thread reads 16 bytes of four columns.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     transpose(Strided<const Element> from, Strided<Element> to, unsigned pitch, unsigned inner_count)
 {
-    constexpr unsigned WORDS = BYTE_TILE / 4, CHUNKS = BYTE_TILE / RUN;
-    __shared__ alignas(16) unsigned tile[BYTE_TILE][WORDS]; // its rows are those of the matrix, 16 bytes elsewhere in each
+    constexpr unsigned QUADS = WIDE_TILE / 4, CHUNKS = WIDE_TILE / RUN, IN_CHUNK = RUN / 4;
+    static_assert(QUADS * CHUNKS == BLOCK_THREADS, "each thread has four columns");
+    __shared__ alignas(16) Quad tile[WIDE_TILE][QUADS]; // its rows are those of the matrix, 16 bytes elsewhere in each
     dependent_launch::wait_for_previous();
 
-    const unsigned tile_rows = from.rows / BYTE_TILE + (from.rows % BYTE_TILE != 0);
-    const unsigned tile_columns = pitch / BYTE_TILE + (pitch % BYTE_TILE != 0);
+    const unsigned tile_rows = from.rows / WIDE_TILE + (from.rows % WIDE_TILE != 0);
+    const unsigned tile_columns = pitch / WIDE_TILE + (pitch % WIDE_TILE != 0);
     const unsigned batch = blockIdx.x / (tile_rows * tile_columns);
-    const unsigned first_row = blockIdx.x / tile_columns % tile_rows * BYTE_TILE;
-    const unsigned first_column = blockIdx.x % tile_columns * BYTE_TILE;
+    const unsigned first_row = blockIdx.x / tile_columns % tile_rows * WIDE_TILE;
+    const unsigned first_column = blockIdx.x % tile_columns * WIDE_TILE;
     from.select(batch, inner_count), to.select(batch, inner_count);
 
-    const unsigned chunk = threadIdx.x % CHUNKS, word = threadIdx.x / CHUNKS;
+    const unsigned chunk = threadIdx.x % CHUNKS, quad = threadIdx.x / CHUNKS;
     const unsigned row = first_row + chunk * RUN, left = row < from.rows ? from.rows - row : 0;
     Moved runs[4];
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i) {
-        const unsigned column = first_column + word * 4 + i;
+        const unsigned column = first_column + quad * 4 + i;
         const Element *begin = from.at(row, column);
         if (column < from.columns && left >= RUN && Moved::are_aligned(begin))
             runs[i].read(begin);
         else
             runs[i] = read_run(begin, column < from.columns ? left : 0, row == 0);
     }
+    Quad rows[RUN];
+    transpose_runs(runs, rows);
 #pragma unroll
-    for (unsigned part = 0; part < RUN / 4; ++part) {
-        unsigned lines[4];
-#pragma unroll
-        for (unsigned i = 0; i < 4; ++i)
-            lines[i] = runs[i].words[0].at[part];
-        transpose_4(lines);
-#pragma unroll
-        for (unsigned i = 0; i < 4; ++i)
-            tile[chunk * RUN + part * 4 + i][word ^ chunk * 4] = lines[i];
-    }
+    for (unsigned i = 0; i < RUN; ++i)
+        tile[chunk * RUN + i][quad ^ chunk * IN_CHUNK] = rows[i];
     __syncthreads();
     dependent_launch::let_next_begin();
 
     const unsigned column = first_column + chunk * RUN;
 #pragma unroll
-    for (unsigned i = word; i < BYTE_TILE; i += BLOCK_THREADS / CHUNKS)
+    for (unsigned i = quad; i < WIDE_TILE; i += BLOCK_THREADS / CHUNKS)
         if (first_row + i < from.rows && column < pitch) {
             Moved run;
-            run.read(&tile[i][(chunk ^ i / RUN) * 4]);
+            run.read(reinterpret_cast<const Element *>(&tile[i][(chunk ^ i / RUN) * IN_CHUNK]));
             run.write(to.at(first_row + i, column));
         }
 }

@@ -11,7 +11,7 @@ from tilewise.kernels.gemm.limits import STACK_AXES
 from tilewise.kernels.gemm.real_form import expand_step, faced, in_real_form, is_complex, laid_out
 from tilewise.kernels.spec import KernelSource, KernelSpec, Step
 from tilewise.launch import Launch
-from tilewise.operands import ALIGNMENT_MOST, Operand, Operands, ceil_div
+from tilewise.operands import ALIGNMENT_MOST, Operand, Operands, alignment_of, ceil_div
 from tilewise.slots import Slot, constant, joined
 
 __all__ = [
@@ -21,13 +21,13 @@ __all__ = [
     "copy_bytes",
     "moves_lines",
     "readable",
-    "transposes_bytes",
+    "transposes_runs",
     "ways_to_read",
     "with_copies",
 ]
 
 _TILE = 32
-_BYTE_TILE = 128
+_WIDE_TILES = {1: 128, 4: 64}  # by the bytes of an element
 _THREADS = 256
 _FILE = Path(__file__).with_suffix(".cu")
 _WIDEN = Path(__file__).with_name("widen.cu")
@@ -133,10 +133,14 @@ def moves_lines(source: Operand, copy: Operand) -> bool:
     return (source if copy.column_stride == 1 else source.transposed()).column_stride == 1
 
 
-def transposes_bytes(source: Operand, copy: Operand) -> bool:
-    """Whether columns of bytes become rows, which are copied 16 at a time, too."""
+def transposes_runs(source: Operand, copy: Operand) -> bool:
+    """Whether columns become rows that are copied 16 bytes at a time, too: of bytes; of 4 bytes where columns begin so."""
     lines = source if copy.column_stride == 1 else source.transposed()
-    return source.itemsize == 1 and not moves_lines(source, copy) and lines.transposed().has_rows
+    item = source.itemsize
+    if item not in _WIDE_TILES or moves_lines(source, copy) or not lines.transposed().has_rows:
+        return False
+    apart = (lines.column_stride, *lines.stack)
+    return item == 1 or alignment_of(source.alignment, *(step * item for step in apart)) == ALIGNMENT_MOST
 
 
 def copied(operands: Operands, read: Operands) -> list[tuple[Operand, Operand]]:
@@ -167,7 +171,8 @@ def arrange_steps(operands: Operands, read: Operands) -> list[Step]:
 def _arrange(source: Operand, copy: Operand, operands: Operands) -> Step:
     """NOTE: a copy in columns is made as rows of the transpose."""
     counts = _matrices(source, operands)
-    entry, tile = ("transpose", _BYTE_TILE) if transposes_bytes(source, copy) else ("arrange", _TILE)
+    runs = transposes_runs(source, copy)
+    entry, tile = ("transpose", _WIDE_TILES[source.itemsize]) if runs else ("arrange", _TILE)
     if copy.column_stride != 1:
         source, copy = source.transposed(), copy.transposed()
     blocks = ceil_div(copy.rows, tile) * ceil_div(copy.row_stride, tile) * math.prod(counts)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.gemm.add_parts import SUMS, add_step, parts_bytes, parts_of
+from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
 from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
 from tilewise.kernels.spec import AS_IT_IS, KernelSpec, Operands, Settings, Step, Work, ceil_div
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
@@ -67,9 +67,14 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
 
 
 def takes_parts(operands: Operands) -> bool:
-    """Whether sums of parts of K can be added up: of one product, in float32, with a result in one piece."""
-    summed = sum_type(operands.a.dtype) == SUMS
+    """Whether sums of parts of K can be added up: of one product, no integers, with a result in one piece."""
+    summed = sums_of(operands) in ("float32", "float64")
     return operands.batch == 1 and summed and as_row(operands).c.column_stride == 1
+
+
+def sums_of(operands: Operands) -> str:
+    """Their type."""
+    return sum_type(operands.element)
 
 
 def blocks(operands: Operands, settings: Settings) -> int:
@@ -96,7 +101,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         if settings["along"] != "rows":
             return ArgumentError("parts", "must be 1 along K", settings["parts"])
         if not takes_parts(operands.inner(STACK_AXES)):
-            rule = "must be 1 for stacks, for sums that are not float32 and for results not in one piece"
+            rule = "must be 1 for stacks, for integers and for results not in one piece"
             return ArgumentError("parts", rule, settings["parts"])
     if unfit := refuse_types(operands, settings):
         return unfit
@@ -105,7 +110,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
     given, parts = as_columns(operands), int(settings["parts"])
-    sums = parts_of(as_row(operands)).transposed() if parts > 1 else given.c
+    sums = parts_of(as_row(operands), sums_of(operands)).transposed() if parts > 1 else given.c
     args = (
         *(one.strided() for one in (*given[:2], sums)),
         stack_slot(given),
@@ -113,12 +118,12 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     )
     launch = Launch((blocks(operands, settings), 1, 1), (WARPS * LANES, 1, 1), args, programmatic=True)
     multiply = Step("along_k" if settings["along"] == "k" else "along_rows", launch)
-    return [multiply] if parts == 1 else [multiply, add_step(as_row(operands), parts)]
+    return [multiply] if parts == 1 else [multiply, add_step(as_row(operands), parts, sums=sums_of(operands))]
 
 
 def workspace_bytes(operands: Operands, settings: Settings) -> int:
     """The sums of every part of K, if there are several."""
-    return parts_bytes(as_row(operands.inner(STACK_AXES)), int(settings["parts"]))
+    return parts_bytes(as_row(operands.inner(STACK_AXES)), int(settings["parts"]), sums_of(operands))
 
 
 def work(operands: Operands, settings: Settings) -> Work:

@@ -1,0 +1,68 @@
+"""Launches that begin before the one before them has ended: where their blocks are spread evenly all the same."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tilewise as tw
+from tilewise.kernels import KERNELS
+from tilewise.kernels.bind import bind
+from tilewise.kernels.gemm.simt import SHAPES
+from tilewise.kernels.spec import Step
+from tilewise.launch import Launch
+from tilewise.operands import ceil_div
+from tilewise.planner import operands_of
+
+
+def most_of_an_sm(blocks: int, resident: int, sms: int, order: random.Random) -> int:
+    """Of a launch that begins while one like it runs: how many of its blocks the SM gets that has the most.
+
+    A block goes to an SM with the most room. Where there is none, an SM ends what it has of the launch before.
+    """
+    before = [blocks // sms + (sm < blocks % sms) for sm in range(sms)]
+    here = [0] * sms
+    for _ in range(blocks):
+        if all(before[sm] + here[sm] == resident for sm in range(sms)):
+            before[order.choice([sm for sm in range(sms) if before[sm]])] = 0
+        here[max(range(sms), key=lambda sm: resident - before[sm] - here[sm])] += 1
+    return max(here)
+
+
+@given(
+    resident=st.integers(1, 8), sms=st.integers(2, 12), filled=st.floats(0.01, 1), seed=st.integers(0, 999)
+)
+def test_blocks_are_spread_evenly_where_a_launch_may_begin_early(
+    resident: int, sms: int, filled: float, seed: int
+) -> None:
+    blocks = max(round(filled * resident * sms), 1)
+    step = Step("any", Launch((blocks, 1, 1), (32, 1, 1), ()), resident=resident)
+    if step.may_begin_early(sms):
+        found = most_of_an_sm(blocks, resident, sms, random.Random(seed))
+        assert found <= ceil_div(blocks, sms)
+
+
+def test_blocks_may_crowd_where_a_launch_has_to_wait() -> None:
+    """Two blocks on each of 8 SMs that hold three: one SM gets three. Of larger grids what ends first takes more."""
+    step = Step("any", Launch((16, 1, 1), (32, 1, 1), ()), resident=3)
+    assert most_of_an_sm(16, 3, 8, random.Random(1)) == 3 and not step.may_begin_early(8)
+    assert replace(step, launch=replace(step.launch, grid=(5, 5, 1))).may_begin_early(8)
+
+
+@pytest.mark.parametrize(("arch", "partition", "early"), [
+    ("sm_90a", "128x128x8", True), ("sm_90a", "128x64x16", False), ("sm_80", "128x128x8", False),
+])  # fmt: skip
+def test_a_product_begins_early_if_its_blocks_are_spread_evenly(
+    arch: str, partition: str, early: bool
+) -> None:
+    """Of two blocks an SM where it holds two, or three; and since Hopper."""
+    device, spec = tw.device("emulator", threads=2), KERNELS["simt"]
+    block = SHAPES[partition].block
+    operands = operands_of(2 * block.m, 2 * block.n, 64)
+    settings = spec.complete({**spec.for_types(operands), "partition": partition, "b_bytes": 16})
+    (launch,) = bind(spec, settings, operands, operands, device, arch).launches
+    assert launch.launch.programmatic == early
