@@ -49,5 +49,28 @@ def test_clusters_that_take_several_tiles_each_are_clean() -> None:
         assert not findings, f"{order}\n" + "\n".join(map(str, findings))
 
 
+def test_what_all_fenced_before_a_barrier_one_thread_hands_on() -> None:
+    case = next(case for case in SOUND if case.name == "all_fence_and_one_counts")
+    assert not kernel_of(case).check(case.grid, case.block, [*arrays(), case.block], order="eager")
+
+
+@pytest.mark.parametrize("lane", [0, 1, 31])
+def test_of_neighbours_only_those_that_run_have_written(lane: int) -> None:
+    """The other warp writes where the lanes would have that do not run."""
+    text = """extern "C" __global__ void alone(const int *on, int *y) {
+        __shared__ int s[64];
+        int t = threadIdx.x;
+        s[t] = -1;
+        __syncthreads();
+        if (t < 32 && on[t]) s[t] = t;
+        if (t >= 32 && !on[t - 32]) s[t - 32] = t;
+        __syncthreads();
+        y[t] = s[t % 32];
+    }"""
+    on, y = (np.arange(32) == lane).astype(np.int32), np.zeros(64, np.int32)
+    assert not tw.Kernel(text, "alone", "sm_80").check(1, 64, [on, y])
+    assert (y % 32 == np.arange(64) % 32).all()
+
+
 def test_there_are_enough() -> None:
     assert len({case.name for case in SOUND}) + len(tw.ladder) >= 40

@@ -497,7 +497,8 @@ REFUSED = [
     "vadd2.u32.u32.u32 %r1, %r2, %r3.h1, %r1", "vadd4.u32.u32.u32 %r1, %r2, %r3.b01, %r1",
     "vadd4.u32.u32.u32 %r1, %r2, %r3, %r1.b0", "clmad.u64 %l1, %l2, %l3, %l1", "clmad.lo.b64 %l1, %l2, %l3, %l1",
     "clmad.lo.u32 %r1, %r2, %r3, %r1", "clmad.wide.u64 %l1, %l2, %l3, %l1", "clmad.u64.lo %l1, %l2, %l3, %l1",
-    "clmad.lo.u64 %l1, %l2, %l3",
+    "clmad.lo.u64 %l1, %l2, %l3", "dp4a.u64.s32 %r1, %r2, %r3, %r1", "dp4a.s32.b32 %r1, %r2, %r3, %r1",
+    "dp4a.lo.u32.u32 %r1, %r2, %r3, %r1", "dp2a.u32.s32 %r1, %r2, %r3, %r1", "dp2a.lo.s8.u32 %r1, %r2, %r3, %r1",
 ]  # fmt: skip
 
 

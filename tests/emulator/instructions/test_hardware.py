@@ -110,6 +110,14 @@ def test_matrix_instructions_are_hardwares(part: str, count: int) -> None:
     assert same or not _kept(part)
 
 
+def test_sums_of_m8n8k4_are_hardwares() -> None:
+    """Every day, one of each result: no other forms add in these orders."""
+    listed = {form.d: form for form in forms() if form.volta}.values()
+    same, other = _wrong("matrix", _jobs("matrix", listed), Emulated(sums="hardware"))
+    assert not other
+    assert same or not _kept("matrix")
+
+
 @pytest.mark.parametrize(("part", "count"), [("matrix", 12), ("wgmma", 5)])
 def test_the_model_of_sums_is_the_gpus(part: str, count: int) -> None:
     for form in _part([form for form in _forms(part) if model.applies(form)], count):

@@ -13,6 +13,7 @@ from tests.harness.lanes import ALL, KEPT, Array, entry, run
 from tilewise.emulator.families.warp import shuffled_from
 from tilewise.errors import Deadlock, PtxError
 
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64"
 LANES = range(32)
 MASKS = [ALL, 0x0000_FFFF, 0xA5A5_A5A5, 0x8000_0001]
 
@@ -424,6 +425,31 @@ def test_warp_algorithms(rng: np.random.Generator) -> None:
     keys, sizes = rng.integers(0, 4, 32).astype(np.int32), np.zeros(32, np.int32)
     tw.Kernel(SOURCE, "groups", arch="sm_80")(1, 32, [keys, sizes], device="emulator")
     assert (sizes == [np.arange(32)[keys == key].sum() for key in keys]).all()
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "match.all.sync.b32 %r4, %r3, -1;",
+        "match.any.sync.b32 %r4, %r3, -1;",
+        "vote.sync.ballot.b32 %r4, %q, -1;",
+    ],
+)
+def test_lanes_that_come_one_by_one_are_waited_for(asks: str) -> None:
+    """Each leaves a loop when the one before it has, and brings what it has only then."""
+    text = f"""{HEAD}
+.visible .entry k(.param .u64 out) {{
+.reg .pred %p, %q; .reg .b32 %r<6>; .reg .b64 %d<4>; .shared .b32 turn;
+ld.param.u64 %d1, [out]; mov.u32 %r1, %tid.x; mov.u32 %r3, %r1; mov.b32 %r5, 0; st.shared.b32 [turn], %r5; bar.sync 0;
+again: ld.volatile.shared.b32 %r2, [turn]; setp.ne.u32 %p, %r2, %r1; @%p bra again;
+add.u32 %r2, %r2, 1; st.volatile.shared.b32 [turn], %r2;
+mov.b32 %r3, 7; setp.eq.u32 %q, %r3, 7;
+{asks}
+mul.wide.u32 %d2, %r1, 4; add.u64 %d1, %d1, %d2; st.global.b32 [%d1], %r4; ret;
+}}"""
+    out = np.zeros(32, np.uint32)
+    tw.Kernel.from_ptx(text, "k")(1, 32, [out], device="emulator")
+    assert (out == ALL).all()
 
 
 # -- refusals -----------------------------------------------------------------------------------------------

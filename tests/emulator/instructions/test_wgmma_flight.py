@@ -123,6 +123,18 @@ def test_more_in_flight_than_a_list_holds(each: bool) -> None:
         np.testing.assert_array_equal(tiles.run(lines, order)[0], wanted)
 
 
+def test_a_list_has_room_again_while_some_are_in_flight() -> None:
+    """Each group is waited for when the next is committed, so that there is never none in flight."""
+    steps = [int(step) for step in RANDOM.integers(0, 4, 45)]
+    lines = [_FENCE]
+    for number, step in enumerate(steps):
+        lines += [*product(step), *([_COMMIT, wait(1)] if number % 3 == 2 else [])]
+    tiles = Tiles()
+    wanted = sum(tiles.product(step) for step in steps)
+    for order in ORDERS[:3]:
+        np.testing.assert_array_equal(tiles.run([*lines, wait(0), *stored()], order)[0], wanted)
+
+
 def test_groups_of_nothing_and_a_constant_predicate() -> None:
     lines = [wait(0), _COMMIT, _COMMIT, wait(3), _FENCE, *product(0, adds="0"), *product(1, adds="1")]
     lines += [_COMMIT, _COMMIT, wait(1), *stored()]

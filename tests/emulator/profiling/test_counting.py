@@ -187,6 +187,26 @@ def test_lanes_in_step(width: int, words: int) -> None:
         assert store.threads.sum() == 11, context
 
 
+@pytest.mark.parametrize("width", [1, 2])
+def test_narrow_lanes_share_banks_by_where_they_begin_in_a_word(width: int) -> None:
+    """Lanes in step that just go around the banks once: whether two meet in one depends on the first."""
+    stride = 33 * width
+    k = kernel(
+        f"""mad.lo.u32 %r7, %r2, {stride}, %r4;
+        add.u32 %r7, %r7, %r1;
+        st.shared.{TYPES[width]} [%r7], %h1;
+        ld.shared.{TYPES[width]} %h1, [%r7];"""
+    )
+    found = []
+    for base in range(0, 8, width):
+        at, every = base + np.arange(32) * stride, np.ones(32, bool)
+        places = counted(k, 1, 32, [np.zeros(32, np.int32), np.zeros(1, np.int32), base]).places()
+        for place, kind in zip(places[1:], ("store", "load"), strict=True):
+            found.append(int(place.waves[width].sum()))
+            assert found[-1] == banks(at, every, width, kind), (base, kind)
+    assert len({*found}) == 2
+
+
 def test_runs_threads_and_multiprocessors() -> None:
     """A loop whose turns depend on the thread, barriers, a branch that parts the warp; blocks dealt in turn."""
     text = f"""{HEAD}

@@ -106,6 +106,28 @@ call.uni (r), mix, (s, h, pair, f); ld.param.b32 %d, [r]; }"""
     assert (call(function, body, a) == a.astype(np.int8) + a.astype(np.uint16).astype(np.int64) + 2 * t).all()
 
 
+@pytest.mark.parametrize("type_", ["u8", "s8", "b8", "u16", "s16"])
+def test_small_parameters_come_from_registers_of_any_width_and_go_to_any(type_: str) -> None:
+    """Of a wider register they are the lower bytes; to a wider one they are extended as the load's type says."""
+    bits = int(type_[1:])
+    kept = ".reg .b16 %w16<2>; .reg .b32 %w32<2>; .reg .b64 %w64<2>;"
+    one = f".param .align 2 .b8 {{}}[{bits // 8}]"
+    functions, lines = "", "cvt.u16.u64 %w160, %w640; cvt.u32.u64 %w320, %w640;\n"
+    ways = [(given, inner) for given in (16, 32, 64) for inner in (16, 32, 64)]
+    for number, (given, inner) in enumerate(ways):
+        functions += f""".func ({one.format("r")}) f{number}({one.format("p")}) {{ {kept}
+ld.param.{type_} %w{inner}0, [p]; st.param.{type_} [r], %w{inner}0; ret; }}\n"""
+        lines += f"""{{ {one.format("x")}; {one.format("y")}; st.param.{type_} [x], %w{given}0; call (y), f{number}, (x);
+ld.param.{type_} %w641, [y]; st.global.b64 [%out+{8 * number}], %w641; }}\n"""
+    head = f"{kept} .reg .b64 %in, %out; ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; ld.global.b64 %w640, [%in];"
+    out = np.zeros(len(ways), np.int64)
+    kernel = tw.Kernel.from_ptx(entry(f"{head}\n{lines}", ".param .u64 in, .param .u64 out", functions), "k")
+    for value in (0x1122_3344_5566_F788, 0x7766_5544_3322_1107):
+        kernel(1, 1, [np.array([value]), out], device="emulator")
+        part = value % 2**bits
+        assert (out == part - (2**bits if type_[0] == "s" and part >> (bits - 1) else 0)).all(), hex(value)
+
+
 def test_a_parameter_in_memory(rng: np.random.Generator) -> None:
     """A struct whose address is taken, and pieces that overlap."""
     function = """

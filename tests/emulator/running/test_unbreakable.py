@@ -341,7 +341,8 @@ red.global.add.u32 [a]; cp.async.ca.shared.global [a]; cp.async.cg.shared.global
 bar.sync; bar.red.popc.u32; bar.red.and.pred p; bar.warp.sync; shfl.sync.bfly.b32; vote.sync.all.pred; elect.sync; mov.u32;
 setp.eq.u32; selp.u32 r; mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32; mbarrier.init.shared.b64; brx.idx r;
 mbarrier.arrive.shared.b64 a; mbarrier.try_wait.parity.shared.b64 p; stmatrix.sync.aligned.m8n8.x1.shared.b16 [a]; call;
-wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16; mapa.u32; isspacep.global; wgmma; mbarrier; cp; wgmma.mma_async;"""
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16; mapa.u32; isspacep.global; wgmma; mbarrier; cp; wgmma.mma_async;
+mbarrier.arrive.expect_tx.shared.b64 a, [r]; mbarrier.arrive_drop.noComplete.shared.b64 a, [r];"""
 
 
 @pytest.mark.parametrize("mode", ["plain", "checked", "counted"])
