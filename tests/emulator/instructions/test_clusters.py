@@ -604,6 +604,7 @@ def test_other_forms_are_refused(instruction: str, said: str) -> None:
     "instruction",
     [
         "setmaxnreg.inc.sync.aligned.u32 240;",
+        "setmaxnreg.inc.sync.aligned.u32 256;",
         "setmaxnreg.dec.sync.aligned.u32 24;",
         "griddepcontrol.launch_dependents;",
         "griddepcontrol.wait;",

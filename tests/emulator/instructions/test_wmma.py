@@ -256,6 +256,24 @@ ret;
         kernel(1, 32, [a, b, c[:-1].copy()], device="emulator")
 
 
+@pytest.mark.parametrize("space", [".global", ""])
+def test_a_pointer_to_nothing_is_a_fault(space: str) -> None:
+    """Though shared memory has something at such an offset."""
+    text = f"""
+.version 9.0
+.target sm_90a
+.address_size 64
+.shared .align 128 .b8 room[4096];
+.visible .entry k() {{
+.reg .b32 %a<8>; .reg .b64 %p;
+st.shared.b32 [room], 0; mov.u64 %p, 256;
+wmma.load.a.sync.aligned.row.m16n16k16{space}.f16 {{{", ".join(f"%a{i}" for i in range(8))}}}, [%p], 16;
+ret;
+}}"""
+    with pytest.raises(KernelFault, match="0x100"):
+        tw.Kernel.from_ptx(text, "k")(1, 32, [], device="emulator")
+
+
 @pytest.mark.parametrize(
     ("instruction", "why"),
     [

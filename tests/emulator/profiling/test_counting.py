@@ -68,7 +68,7 @@ def offsets(rng: np.random.Generator, width: int) -> Array:
     return (found * width % (32768 // width * width)).astype(np.int32)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few("1", "4", "16")
 @pytest.mark.parametrize("width", TYPES)
 def test_any_lanes(width: int) -> None:
     """Loads and stores at addresses out of an array; of both spaces, guarded or not."""

@@ -34,6 +34,7 @@ from tilewise.errors import (
     LaunchTimeout,
     UnknownNameError,
 )
+from tilewise.toolchain.cache import default
 
 Array = npt.NDArray[Any]
 
@@ -590,8 +591,9 @@ if __name__ == "__main__":
 
 
 def test_children_launch_too(tmp_path: Path) -> None:
-    """Forked while other threads compile and launch, and spawned afresh."""
+    """Forked while other threads compile and launch, and spawned afresh; what all kernels call lies on the disk then."""
     script = tmp_path / "children.py"
     script.write_text(CHILDREN, encoding="utf-8")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "emulated-support" in default().stats().kinds

@@ -23,6 +23,7 @@ from tilewise.emulator import Range, Runner, build_kernel, host_cpu
 from tilewise.emulator.analysis.program import Program as AnalysedProgram
 from tilewise.emulator.analysis.shape import Lanes
 from tilewise.emulator.ptx.parse import parse
+from tilewise.errors import KernelFault
 from tilewise.launch import Launch
 
 Numbers = npt.NDArray[np.uint64]
@@ -470,6 +471,29 @@ def test_warps_leave_the_fast_build_where_an_index_wraps_around(text: str, n: in
     leaves, model = AROUND[text]
     assert out.tolist() == [model(n, t) % 2**64 for t in range(threads)]
     assert (build.general is not None) == (n in leaves)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_accesses_side_by_side_end_where_shared_memory_does(size: int) -> None:
+    """They are checked together: the last byte of the farthest decides, wherever the first one is."""
+    text = f"""
+.version 9.0
+.target sm_90
+.address_size 64
+.shared .align 8 .b8 room[64];
+.visible .entry k(.param .u32 at) {{
+.reg .b32 %r<2>; .reg .b64 %l<4>;
+ld.param.u32 %r1, [at]; mov.u32 %r0, room; add.u32 %r1, %r1, %r0;
+ld.shared.u{8 * size} %l1, [%r1]; ld.shared.u{8 * size} %l2, [%r1+{3 * size}]; st.shared.u{8 * size} [%r1+{size}], %l1;
+ret; }}
+"""
+    kernel, beyond = tw.Kernel.from_ptx(text, "k"), 64 - 3 * size
+    kernel(1, 32, [beyond - size], device="emulator")
+    kernel(1, 32, [0], device="emulator")
+    with pytest.raises(KernelFault, match=f"out-of-bounds read of {size} bytes? at shared address 0x40"):
+        kernel(1, 32, [beyond], device="emulator")
+    with pytest.raises(KernelFault, match=f"out-of-bounds read of {size} bytes? at shared address"):
+        kernel(1, 32, [2**32 - size], device="emulator")
 
 
 def test_known_numbers_are_known_modulo_their_width() -> None:
