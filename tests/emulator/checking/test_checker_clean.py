@@ -49,9 +49,10 @@ def test_clusters_that_take_several_tiles_each_are_clean() -> None:
         assert not findings, f"{order}\n" + "\n".join(map(str, findings))
 
 
-def test_what_all_fenced_before_a_barrier_one_thread_hands_on() -> None:
-    case = next(case for case in SOUND if case.name == "all_fence_and_one_counts")
-    assert not kernel_of(case).check(case.grid, case.block, [*arrays(), case.block], order="eager")
+@pytest.mark.parametrize("name", ["all_fence_and_one_counts", "release_and_acquire"])
+def test_what_blocks_hand_on_by_a_flag_is_ordered(name: str) -> None:
+    case = next(case for case in SOUND if case.name == name)
+    assert not kernel_of(case).check(case.grid, case.block, [*arrays(), case.block])
 
 
 @pytest.mark.parametrize("lane", [0, 1, 31])

@@ -382,6 +382,26 @@ ret; }}"""
         assert [item.kind for item in found] == ["shuffle-inactive-lane"] * used, (joined, last)
 
 
+@pytest.mark.parametrize(("chosen", "last"), [("%v, 0", 5), ("0, %v", 7), ("%v, 0", 4), ("0, %v", 8)])
+def test_a_choice_makes_use_of_what_it_chooses(chosen: str, last: int) -> None:
+    """Lanes 4 to 7 have read lanes that are not there; of them, those below ``last`` choose the first."""
+    text = f"""
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 y) {{
+.reg .b32 %t, %v; .reg .b64 %at, %off; .reg .pred %p;
+ld.param.u64 %at, [y]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; add.u64 %at, %at, %off;
+ld.global.u32 %v, [%at];
+shfl.sync.down.b32 %v, %v, 4, 31, 0xff;
+setp.lt.u32 %p, %t, {last};
+selp.u32 %v, {chosen}, %p;
+st.global.u32 [%at], %v;
+ret; }}"""
+    found = tw.Kernel.from_ptx(text, "k").check(1, 8, [np.ones(8, np.int32)])
+    assert [item.kind for item in found] == ["shuffle-inactive-lane"] * (last in (5, 7))
+
+
 def test_a_level_is_one_of_three() -> None:
     with pytest.raises(ArgumentError, match="info, warning, error"):
         tw.Kernel(COPIED, "copied", "sm_80").check(1, 1, [0, 0, 0], level="all")

@@ -287,6 +287,22 @@ def test_vectors(space: str, red: bool, rng: np.random.Generator) -> None:
     check(VECTORS, space, rng, red=red)
 
 
+def test_one_operation_in_every_space_of_one_kernel() -> None:
+    """Each finds its own memory: at an address that is the same to look at, and in a window."""
+    text = entry(
+        """.shared .b32 room; .reg .b32 %r<9>; .reg .b64 %d<9>;
+ld.param.u64 %d1, [out]; mov.u32 %r1, room; mov.b32 %r2, 0; st.shared.b32 [%r1], %r2;
+cvt.u64.u32 %d2, %r1; cvta.shared.u64 %d2, %d2; bar.sync 0;
+atom.shared.add.u32 %r3, [%r1], 1; atom.add.u32 %r3, [%d2], 2; atom.shared::cluster.add.u32 %r3, [%r1], 4;
+atom.global.add.u32 %r3, [%d1], 8; atom.add.u32 %r3, [%d1], 16; bar.sync 0;
+ld.shared.u32 %r4, [%r1]; st.global.u32 [%d1+4], %r4;""",
+        ".param .u64 out",
+    )
+    out = np.zeros(2, np.uint32)
+    tw.Kernel.from_ptx(text, "k")(1, 32, [out], device="emulator")
+    assert out.tolist() == [32 * (8 + 16), 32 * (1 + 2 + 4)]
+
+
 def test_lanes_apart_change_only_their_own(rng: np.random.Generator) -> None:
     check([*WORDS, *REALS], "global", rng, guard=True)
 
