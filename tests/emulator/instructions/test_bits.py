@@ -330,6 +330,72 @@ def test_packed_numbers_and_limits(way: str, count: int) -> None:
 
 
 # -- carry-less products -------------------------------------------------------------------------------
+def sums_and_products() -> list[Row]:
+    """What is more than one sum: with a carry, of a part of a product, of several products."""
+    carried = [
+        ("add.cc.u32 {d}, {a}, {b}; addc.u32 {d}, {c}, {x};", lambda a, b, c, x: c + x + (a + b >> 32)),
+        ("sub.cc.u32 {d}, {a}, {b}; subc.u32 {d}, {c}, {x};", lambda a, b, c, x: c - x - (a < b)),
+        ("mad.lo.cc.u32 {d}, {a}, {b}, {c}; addc.u32 {d}, {x}, 0;",
+         lambda a, b, c, x: x + (a * b % 2**32 + c >> 32)),
+        ("add.cc.u32 {d}, {a}, {b}; madc.hi.u32 {d}, {a}, {c}, {x};",
+         lambda a, b, c, x: (a * c >> 32) + x + (a + b >> 32)),
+    ]  # fmt: skip
+    rows = [Row(text, 32, model) for text, model in carried]
+    for kind in "us":
+        one = number(f"{kind}32")
+
+        def narrow(value: int, kind: str = kind) -> int:
+            return signed(value, 24) if kind == "s" else value % 2**24
+
+        for part, low in (("lo", 0), ("hi", 32)):
+            rows += [
+                Row(f"mul.{part}.{kind}32 {{d}}, {{a}}, {{b}};", 32,
+                    lambda a, b, c, x, one=one, low=low: one(a) * one(b) >> low),
+                Row(f"mad.{part}.{kind}32 {{d}}, {{a}}, {{b}}, {{c}};", 32,
+                    lambda a, b, c, x, one=one, low=low: (one(a) * one(b) >> low) + c),
+                Row(f"mul24.{part}.{kind}32 {{d}}, {{a}}, {{b}};", 32,
+                    lambda a, b, c, x, of=narrow, low=low // 2: of(a) * of(b) >> low),
+                Row(f"mad24.{part}.{kind}32 {{d}}, {{a}}, {{b}}, {{c}};", 32,
+                    lambda a, b, c, x, of=narrow, low=low // 2: (of(a) * of(b) >> low) + c),
+            ]  # fmt: skip
+        rows.append(
+            Row(
+                f"sad.{kind}32 {{d}}, {{a}}, {{b}}, {{c}};",
+                32,
+                lambda a, b, c, x, one=one: abs(one(a) - one(b)) + c,
+            )
+        )
+    for of_a in "us":
+        for of_b in "us":
+
+            def dot(a: int, b: int, c: int, x: int, s: bool = of_a == "s", t: bool = of_b == "s") -> int:
+                return c + sum(y * z for y, z in zip(elements(a, 8, s), elements(b, 8, t), strict=True))
+
+            rows.append(Row(f"dp4a.{of_a}32.{of_b}32 {{d}}, {{a}}, {{b}}, {{c}};", 32, dot))
+            for part in ("lo", "hi"):
+
+                def two(
+                    a: int,
+                    b: int,
+                    c: int,
+                    x: int,
+                    s: bool = of_a == "s",
+                    t: bool = of_b == "s",
+                    part: str = part,
+                ) -> int:
+                    y, z = elements(a, 16, s), elements(b, 8, t)
+                    return c + sum(i * j for i, j in zip(y, z[:2] if part == "lo" else z[2:], strict=True))
+
+                rows.append(Row(f"dp2a.{part}.{of_a}32.{of_b}32 {{d}}, {{a}}, {{b}}, {{c}};", 32, two))
+    return rows
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(("way", "count"), WAYS)
+def test_sums_and_products(way: str, count: int) -> None:
+    check(sums_and_products(), inputs([32] * 4, count), way)
+
+
 def carryless(a: int, b: int) -> int:
     """The product of polynomials over two elements, whose coefficients are bits."""
     product = 0
