@@ -233,3 +233,26 @@ def test_the_time_to_the_first_launch(ptx: str, budget: float) -> None:
 
     second = 8 * seconds(lambda: sum(i for i in range(2_500_000)))
     assert seconds(lambda: build_kernel(ptx, "k", (32, 1, 1), host_cpu(), None)) < budget * second
+
+
+def test_what_a_block_leaves_in_registers_no_later_one_finds() -> None:
+    """As many as are kept in memory over a barrier; only the first block writes them."""
+    count = 48
+    written = "\n".join(f"@%p mad.lo.u32 %v{i}, %t, %t, {i};" for i in range(count))
+    summed = "\n".join(f"add.u32 %sum, %sum, %v{i};" for i in range(count))
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out) {{
+.reg .pred %p; .reg .b32 %v<{count}>, %t, %b, %n, %sum; .reg .b64 %at, %off;
+mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x; mov.u32 %n, %ntid.x; mov.b32 %sum, 0; setp.eq.u32 %p, %b, 0;
+{written}
+bar.sync 0;
+{summed}
+ld.param.u64 %at, [out]; mad.lo.u32 %n, %b, %n, %t; mul.wide.u32 %off, %n, 4; add.u64 %at, %at, %off;
+st.global.u32 [%at], %sum;
+ret; }}"""
+    out = np.full((3, 64), 5, np.uint32)
+    tw.Kernel.from_ptx(text, "k")(3, 64, [out], device=tw.device("emulator", threads=1))
+    assert (out[0] == count * np.arange(64) ** 2 + sum(range(count))).all()
+    assert not out[1:].any()
