@@ -221,3 +221,18 @@ def test_a_recording_is_of_the_gpus_multiprocessors() -> None:
     ):
         recording = kernel.record(1, 32, [np.zeros(32, np.int32), wanted], gpu=gpu)
         assert (EventKind.STORE in recording.kinds) is stores
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1}, {%r2}, {%f0, %f1, %f2, %f3};",
+        "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1}, {%r2, %r3}, {%f0, %f1, %f2, %f3}, %r4, 0;",
+    ],
+)
+def test_a_product_of_tensor_cores_is_an_event(product: str) -> None:
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 out) { .reg .f32 %f<4>; .reg .b32 %r<5>; .reg .b64 %d;"
+    empty = " ".join([f"mov.f32 %f{i}, 0f00000000; mov.b32 %r{i}, 0;" for i in range(4)])
+    text = f"{head} {empty} mov.b32 %r4, 0x44444444; {product} ld.param.u64 %d, [out]; st.global.f32 [%d], %f0; ret; }}"
+    recording = tw.Kernel.from_ptx(text, "k").record(1, 32, [np.zeros(1, np.float32)])
+    assert EventKind.PRODUCT in recording.kinds
