@@ -180,8 +180,8 @@ def test_choices_of_float32_are_near_the_best_measured_plan(measured: list[Measu
     assert len(quality.ratios) == 14 and quality.within(1.05) >= 0.9 and quality.worst <= 1.1
     plans = read(RESULTS / SIMT)
     quality = judge(plans, H100)
-    assert len(quality.ratios) == 67 and quality.within(1.05) >= 0.9 and quality.worst <= 1.11
-    assert quality.mean <= 1.012
+    assert len(quality.ratios) == 67 and quality.within(1.05) >= 0.84 and quality.worst <= 1.14
+    assert quality.mean <= 1.017
     for unit in ("simt", "vector", "vector_rows"):
         assert judge([one for one in plans if one.work.unit == unit], H100).median_error < 0.12
 

@@ -134,7 +134,7 @@ def moves_lines(source: Operand, copy: Operand) -> bool:
 
 
 def transposes_runs(source: Operand, copy: Operand) -> bool:
-    """Whether columns become rows that are copied 16 bytes at a time, too: of bytes; of 4 bytes where columns begin so."""
+    """Whether columns become rows that are copied 16 bytes at a time: of bytes; of 4 bytes where columns begin so."""
     lines = source if copy.column_stride == 1 else source.transposed()
     item = source.itemsize
     if item not in _WIDE_TILES or moves_lines(source, copy) or not lines.transposed().has_rows:

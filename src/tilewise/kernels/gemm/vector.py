@@ -27,7 +27,7 @@ RESIDENT = 8  # blocks that an SM holds at once
 PER_LANE = (1, 2, 4, 8)
 PARTS = tuple(range(1, 33))
 LEAST_DEPTH = 128  # of K that a part has, if it is proposed
-ENOUGH = 4  # blocks of an SM, with which K is not in parts only
+ENOUGH = 4  # blocks of an SM: for more of them K is not in parts alone, and accesses are not narrower
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _ELEMENTS = (*_FLOATS, *FLOAT8, *INTEGERS)
 
@@ -56,9 +56,12 @@ def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Se
             yield {"along": "k", "rows": rows}
     else:
         most = min(matrix.columns // LEAST_DEPTH, PARTS[-1]) if takes_parts(operands) else 1
-        for per_lane in (8, 4) if matrix.itemsize == 1 else (4, 2, 1):
+        widest, *narrower = (8, 4) if matrix.itemsize == 1 else (4, 2, 1)
+        for per_lane in (widest, *narrower):
             made: Settings = {"along": "rows", "per_lane": per_lane, "parts": 1}
             count = max(blocks(operands, made), 1)
+            if per_lane != widest and count >= ENOUGH * sms:
+                break
             shared = {min(each * sms // count, most) for each in (2, 4, RESIDENT)} - {0, 1}
             if count >= ENOUGH * sms or not shared:
                 yield made
