@@ -265,10 +265,8 @@ class Checker(Watcher):
         words = sorted(table)
         row = len(words) % 32 == 0 and words[-1] - words[0] == len(words) - 1
         name = self._table([(word - words[0], *table[word]) for word in words])
-        quick, careful, done = e.label("quick"), e.label("careful"), e.label("done")
-        every = e.equals(e.mask(), -1)
-        e.branch(every, quick, careful, likely=True)
-        e.place(quick)
+        careful, done = e.label("careful"), e.label("done")
+        e.branch(e.equals(e.mask(), -1), no=careful, likely=True)
         low = access.base + first if first else access.base
         if self._space(item) == Space.SHARED:
             low &= 0xFFFF_FFFF

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 __all__ = ["LANES", "NULL", "Emitter", "Results", "Value", "join", "suffix_of", "vector"]
 
 LANES = 32
+_ENDS = ("  br ", "  ret ", "  unreachable", "  switch ")  # lines that end a block
 
 
 def _integer_operator(name: str, swapped: bool = False) -> Callable[[Value, Value | int], Value]:
@@ -124,9 +126,34 @@ class Emitter:
     def jump(self, label: str) -> None:
         self.line(f"br label %{label}")
 
-    def branch(self, condition: Value, yes: str, no: str, likely: bool | None = None) -> None:
+    def branch(self, condition: Value, yes: str = "", no: str = "", likely: bool | None = None) -> None:
+        """Emit a branch; a label that is not given is that of what comes next."""
         weights = {None: "", True: ", !prof !0", False: ", !prof !1"}[likely]
-        self.line(f"br i1 {condition.ref}, label %{yes}, label %{no}{weights}")
+        on = "" if yes and no else self.label("on")
+        self.line(f"br i1 {condition.ref}, label %{yes or on}, label %{no or on}{weights}")
+        if on:
+            self.place(on)
+
+    @property
+    def _ended(self) -> bool:
+        """Whether the last line is the end of a block."""
+        return bool(self.lines) and self.lines[-1].startswith(_ENDS)
+
+    def _go(self, label: str) -> None:
+        if not self._ended:
+            self.jump(label)
+
+    @contextmanager
+    def when(self, condition: Value, likely: bool | None = None, holds: bool = True) -> Iterator[None]:
+        """Write what runs only where a condition holds; with ``holds=False`` where it does not."""
+        end = self.label("end")
+        self.branch(condition, *(("", end) if holds else (end, "")), likely)
+        yield
+        self._go(end)
+        self.place(end)
+
+    def unless(self, condition: Value, likely: bool | None = None) -> AbstractContextManager[None]:
+        return self.when(condition, likely, holds=False)
 
     # -- constants ------------------------------------------------------------------------------
     def const(self, like: Value | str, value: int) -> Value:

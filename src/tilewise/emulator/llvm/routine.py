@@ -48,7 +48,6 @@ I64: TypeAlias = Value
 
 ZERO_I32, ZERO_I64 = Value("i32", "0"), Value("i64", "0")  # what parameters may be if they are not given
 POINTERS = ("ctx", "worker", "block", "warp")  # that most routines take first
-_ENDS = ("  br ", "  ret ", "  unreachable", "  switch ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +77,10 @@ class Loop:
     end: str
 
     def leave(self, condition: Value) -> None:
-        on = self.routine.label("on")
-        self.routine.branch(condition, self.end, on)
-        self.routine.place(on)
+        self.routine.branch(condition, self.end)
 
     def again(self, condition: Value) -> None:
-        on = self.routine.label("on")
-        self.routine.branch(condition, self.top, on)
-        self.routine.place(on)
+        self.routine.branch(condition, self.top)
 
 
 class Routine(Emitter):
@@ -204,14 +199,6 @@ class Routine(Emitter):
         self.line(f"call void @{name}({target}, {given}, {size}, i1 false)")
 
     # -- course ---------------------------------------------------------------------------------
-    @property
-    def _ended(self) -> bool:
-        return bool(self.lines) and self.lines[-1].startswith(_ENDS)
-
-    def _go(self, label: str) -> None:
-        if not self._ended:
-            self.jump(label)
-
     def give(self, value: Value | int | None = None) -> None:
         """Return from the routine."""
         self.line("ret void" if value is None else f"ret {self.fixed(value, self.result)}")
@@ -226,15 +213,18 @@ class Routine(Emitter):
         self.give_if(self.differs(answer, 0), answer if result is None else result)
 
     @contextmanager
-    def when(self, condition: Value) -> Iterator[None]:
+    def when(self, condition: Value, likely: bool | None = None, holds: bool = True) -> Iterator[None]:
+        condition = condition if holds else self.negation(condition)
         yes, no, end = self.label("yes"), self.label("no"), self.label("end")
-        with self._choose(condition, yes, no, end):
+        with self._choose(condition, yes, no, end, likely):
             yield
 
     @contextmanager
-    def _choose(self, condition: Value, yes: str, no: str, end: str) -> Iterator[None]:
+    def _choose(
+        self, condition: Value, yes: str, no: str, end: str, likely: bool | None = None
+    ) -> Iterator[None]:
         """Write what runs at ``yes`` where a condition holds; from ``no`` the end follows, until ``_reopen``."""
-        self.branch(condition, yes, no)
+        self.branch(condition, yes, no, likely)
         self.place(yes)
         yield
         self._go(end)
@@ -269,11 +259,6 @@ class Routine(Emitter):
         end, found = self._reopen()
         self.lines += found
         with self._choose(condition, yes, no, end):
-            yield
-
-    @contextmanager
-    def unless(self, condition: Value) -> Iterator[None]:
-        with self.when(self.negation(condition)):
             yield
 
     @contextmanager

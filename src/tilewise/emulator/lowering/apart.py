@@ -38,9 +38,7 @@ def take_lanes(e: Context, block: Block) -> None:
     """Take the lanes that wait for a block, or pass on to the next."""
     e.place(f"check.{block.index}")
     free, some = _find_ready(e, block.index)
-    take = e.label("take")
-    e.branch(some, take, next_station(e, block.index))
-    e.place(take)
+    e.branch(some, no=next_station(e, block.index))
     left = e.load("i32", e.apart.pending[block.index], 4) ^ free
     e.store(left, e.apart.pending[block.index], 4)
     if block.index in e.analysis.divergent:
@@ -112,11 +110,8 @@ def _split_table(e: Context, block: Block, lanes: Value) -> None:
         chosen = e.bits(e.equals(index, i))
         send(e, target, left & chosen)
         left = e.without(left, chosen)
-    bad, good = e.label("bad"), e.label("good")
-    e.branch(e.equals(left, 0), good, bad, likely=True)
-    e.place(bad)
-    e.fault_now(FaultKind.BAD_INDEX, terminator.instruction)
-    e.place(good)
+    with e.unless(e.equals(left, 0), likely=True):
+        e.fault_now(FaultKind.BAD_INDEX, terminator.instruction)
 
 
 def send(e: Context, target: int, lanes: Value) -> None:
@@ -141,9 +136,8 @@ def repeat_loop_apart(e: Context, target: int) -> None:
     """Lanes gathered at a loop's end go back to its start, but let the rest of the warp run now and then."""
     e.place(f"back.{target}")
     _, some = _find_ready(e, target)
-    again, on = e.label("again"), next_station(e, e.program.flow.loop_end[target], 1, target)
-    e.branch(some, again, on)
-    e.place(again)
+    on = next_station(e, e.program.flow.loop_end[target], 1, target)
+    e.branch(some, no=on)
     poll_apart(e, target)
     if target in e.analysis.spins:
         name_loop(e, target)
@@ -162,20 +156,13 @@ def end_chain(e: Context) -> None:
         if e.apart.waits or e.apart.gates:
             free, ready = _find_ready(e, index)
             able |= e.select(ready, free, 0)
-    some, over, first = e.label("some"), e.label("over"), e.apart.stations[0][3]
-    e.branch(e.differs(waiting, 0), some, "leave")
-    e.place(some)
-    saved = live_apart(e)
+    e.branch(e.differs(waiting, 0), no="leave")
+    saved, first = live_apart(e), e.apart.stations[0][3]
     if e.apart.waits or e.apart.gates:
-        halt = e.label("halt")
-        e.branch(e.differs(able, 0), over, halt)
-        e.place(halt)
-        _suspend_blocked(e, waiting, saved)
-        e.place(over)
+        with e.unless(e.differs(able, 0)):
+            _suspend_blocked(e, waiting, saved)
     poll(e)
-    others = e.label("others")
-    e.branch(every_nth(e, e.loops.rounds, ROUNDS), others, first)
-    e.place(others)
+    e.branch(every_nth(e, e.loops.rounds, ROUNDS), no=first)
     if e.apart.gates:
         _record_gate_lanes(e)
     stop(e, Answer.YIELD, RESUME_APART, saved)
@@ -192,12 +179,8 @@ def _suspend_blocked(e: Context, waiting: Value, saved: set[str]) -> None:
         return
     blocked = e.load("i32", e.offset("%warp", WARP.BLOCKED), 4)
     if not e.general:
-        alone, every = e.label("alone"), e.label("every")
-        held = e.without(waiting, blocked)
-        e.branch(e.differs(held, 0), alone, every)
-        e.place(alone)
-        stop(e, Answer.DEOPT, RESUME_APART, saved, e.program.general)
-        e.place(every)
+        with e.when(e.differs(e.without(waiting, blocked), 0)):
+            stop(e, Answer.DEOPT, RESUME_APART, saved, e.program.general)
     stop(e, Answer.WAIT, RESUME_APART, saved)
 
 
@@ -209,12 +192,9 @@ def _exit_waiting(e: Context) -> None:
         free, _ = _find_ready(e, index)
         e.store(waiting ^ free, e.apart.pending[index], 4)
         lanes |= free
-    some, on = e.label("some"), e.label("on")
-    e.branch(e.differs(lanes, zero), some, on)
-    e.place(some)
-    _exit_lanes(e, lanes)
-    e.jump(e.apart.stations[0][3])
-    e.place(on)
+    with e.when(e.differs(lanes, zero)):
+        _exit_lanes(e, lanes)
+        e.jump(e.apart.stations[0][3])
 
 
 def _record_gate_lanes(e: Context) -> tuple[Value, Value]:
@@ -243,11 +223,8 @@ def _fault_if_stuck(e: Context, lanes: Value, line: Value) -> None:
         helped = e.without(helped, meeting)
     no_help = e.equals(helped, 0)
     some = e.differs(lanes, 0)
-    wrong, on = e.label("wrong"), e.label("on")
-    e.branch(no_help & some, wrong, on, likely=False)
-    e.place(wrong)
-    _fault_apart(e, lanes, line)
-    e.place(on)
+    with e.when(no_help & some, likely=False):
+        _fault_apart(e, lanes, line)
 
 
 def _fault_apart(e: Context, lanes: Value, line: Value) -> None:

@@ -66,11 +66,8 @@ def _terminator(e: Context, block: Block) -> None:
         assert terminator.condition is not None
         yes, no = terminator.targets[::-1] if terminator.negated else terminator.targets
         condition = read(e, terminator.condition, "pred", False)
-        first, second = e.label("to"), e.label("to")
-        e.branch(condition, first, second)
-        e.place(first)
-        _go(e, block.index, yes)
-        e.place(second)
+        with e.when(condition):
+            _go(e, block.index, yes)
         _go(e, block.index, no)
 
 
@@ -133,10 +130,7 @@ def _wait(e: Context, block: Block) -> None:
     if operation.wait is None:
         raise unsupported(instruction)
     answer = operation.wait(e, instruction)
-    failed = e.equals(answer, 2)
-    good = e.label("good")
-    e.branch(failed, "failed", good, likely=False)
-    e.place(good)
+    e.branch(e.equals(answer, 2), "failed", likely=False)
     if e.is_apart:
         send(e, target, e.load("i32", e.current, 4))
         e.jump(next_station(e, block.index))
@@ -144,11 +138,10 @@ def _wait(e: Context, block: Block) -> None:
     if not operation.waits_for:
         _go(e, block.index, target)
         return
-    through, halt = e.label("through"), e.label("halt")
-    e.branch(e.equals(answer, 0), through, halt)
+    through = e.label("through")
+    e.branch(e.equals(answer, 0), through)
     saved = set() if target == EXIT else live_at(e, e.program.flow.blocks[target], 0)
     number = new_resume(e)
-    e.place(halt)
     stop(e, Answer.WAIT, number, saved)
     resume(e, number, saved, through)
     e.place(through)

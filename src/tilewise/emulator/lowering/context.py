@@ -162,9 +162,7 @@ class Context(Emitter):
 
     def leave_on_fault(self, answer: Value, likely: bool | None = True) -> None:
         """Go on where a routine's answer is 0, which is ``likely``; else leave with the fault that it found."""
-        good = self.label("good")
-        self.branch(self.equals(answer, 0), good, "failed", likely)
-        self.place(good)
+        self.branch(self.equals(answer, 0), no="failed", likely=likely)
 
     def call_or_leave(self, name: str, *args: Value | int | str, likely: bool | None = True) -> None:
         """Call a routine of the run-time support; leave if its answer is a fault."""

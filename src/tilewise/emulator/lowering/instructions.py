@@ -59,20 +59,17 @@ def lower_instruction(e: Context, instruction: Instruction) -> None:
 def _guarded(e: Context, instruction: Instruction) -> str:
     """Run the instruction only where its guard holds; returns the label that goes on."""
     assert instruction.guard is not None
-    around, do = e.label("around"), e.label("do")
+    around = e.label("around")
     condition = read(e, instruction.guard, "pred", False)
     if instruction.negated:
         condition ^= 1
     if not condition.is_vector:
-        e.branch(condition, do, around)
-        e.place(do)
+        e.branch(condition, no=around)
         return around
     e.guard = e.bits(condition)
     if operation_of(instruction).is_pure:
         return ""
-    some = e.differs(e.mask(), 0)
-    e.branch(some, do, around)
-    e.place(do)
+    e.branch(e.differs(e.mask(), 0), no=around)
     return around
 
 

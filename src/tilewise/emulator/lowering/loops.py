@@ -60,10 +60,7 @@ def poll(e: Context, on: str = "") -> None:
     """Return if the launch's stop flag is set; else go on, at a label if there is one."""
     e.store(e.const("i32", 0), e.loops.turns, 4)
     stop = e.load("i32", e.offset("%ctx", LAUNCH.STOP), 4, volatile=True)
-    go = on or e.label("go")
-    e.branch(e.equals(stop, 0), go, "stopped", likely=True)
-    if not on:
-        e.place(go)
+    e.branch(e.equals(stop, 0), on, "stopped", likely=True)
 
 
 def poll_due(e: Context, target: int) -> Value:

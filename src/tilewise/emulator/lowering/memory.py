@@ -176,9 +176,7 @@ def fast_path(e: Context, access: MemoryAccess, slow: str) -> str | None:
     if good.is_vector:
         missing = (e.bits(good) ^ -1) & e.mask()
         good = e.equals(missing, 0)
-    fast = e.label("fast")
-    e.branch(good, fast, slow, likely=True)
-    e.place(fast)
+    e.branch(good, no=slow, likely=True)
     if access.base.is_vector or access.space == Space.LOCAL:
         return ""
     return pointer_of(e, access, access.base)
@@ -261,9 +259,7 @@ def resolve(e: Context, access: MemoryAccess, write: int) -> str:
     lane = e.find_lowest(e.mask())
     given = (address, access.size, access.reach, lane, access.line, write)
     pointer = e.call("tw_resolve", "ptr", *e.pointers(), *given)
-    good = e.label("good")
-    e.branch(e.differs(pointer, NULL), good, "failed")
-    e.place(good)
+    e.branch(e.differs(pointer, NULL), no="failed")
     remember_array(e, access, address)
     return pointer.ref
 
@@ -302,11 +298,8 @@ def _define_access_by_lane(e: Context, access: MemoryAccess, function: str) -> s
     places = (Value("ptr", "%addresses"), mask, size, reach, Value("i32", "%line"), Value("ptr", "%buffer"))
     answer = body.call(function, "i32", *e.pointers(), *places)
     if access.space in _FLAT:
-        good, failed = body.label("good"), body.label("failed")
-        body.branch(body.equals(answer, 0), good, failed)
-        body.place(failed)
-        body.line(f"ret {answer}")
-        body.place(good)
+        with body.unless(body.equals(answer, 0)):
+            body.line(f"ret {answer}")
         lane = body.find_lowest(mask)
         lane &= 31
         first = body.set("i64", f"extractelement {listed}, {lane}")

@@ -143,14 +143,11 @@ class Pieces:
         self._write_piece(name, block, piece)
         pointers = ", ".join(map(str, (*e.pointers(), Value("ptr", "%frame"))))
         answer = e.set("i32", f"call i32 @{name}({pointers}, {live}, {here})")
-        on, off = e.label("on"), e.label("off")
-        e.branch(e.equals(answer, _ON), on, off, likely=True)
-        e.place(off)
-        if not e.is_apart:
-            e.store(e.const("i32", 0), e.current, 4)
-        keep_lanes(e, e.program.general if e.program.fast.guarded or e.program.leaders else None)
-        e.line(f"ret {answer}")
-        e.place(on)
+        with e.unless(e.equals(answer, _ON), likely=True):
+            if not e.is_apart:
+                e.store(e.const("i32", 0), e.current, 4)
+            keep_lanes(e, e.program.general if e.program.fast.guarded or e.program.leaders else None)
+            e.line(f"ret {answer}")
 
     def _write_piece(self, name: str, block: Block, piece: Piece) -> None:
         e = self.e

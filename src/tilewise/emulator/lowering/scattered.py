@@ -47,15 +47,13 @@ def _load_neighbours(body: Emitter, element: str, count: int, width: int, result
     steps = body.lanes("i64", [lane * size for lane in range(32)])
     wanted = body.set("<32 x ptr>", f"getelementptr i8, {first}, {steps}")
     near = body.bits(body.equals(_ROWS, wanted)) & _MASK
-    body.branch(body.equals(near, -1), "neighbours", "apart")
-    body.place("neighbours")
-    if is_transposed(element, count):
-        places = [body.offset(first.ref, lane * size) for lane in range(32)]
-        parts = load_rows(body, element, count, places, width)
-    else:
-        parts = separate(body, body.load(f"<{32 * count} x {element}>", first.ref, width), count)
-    _return_parts(body, parts, result)
-    body.place("apart")
+    with body.when(body.equals(near, -1)):
+        if is_transposed(element, count):
+            places = [body.offset(first.ref, lane * size) for lane in range(32)]
+            parts = load_rows(body, element, count, places, width)
+        else:
+            parts = separate(body, body.load(f"<{32 * count} x {element}>", first.ref, width), count)
+        _return_parts(body, parts, result)
 
 
 def _return_parts(body: Emitter, parts: list[Value], result: str) -> None:

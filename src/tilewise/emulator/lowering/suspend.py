@@ -146,11 +146,8 @@ def resume(e: Context, number: int, names: set[str], to: str, from_fast: bool = 
 def guard_lanes(e: Context, instruction: Instruction, holds: Value) -> None:
     """Go on in the general build unless ``holds``: values do not have the shape that this one assumes."""
     number, position = e.stops.deopts[id(instruction)]
-    on, off = e.label("as"), e.label("not")
-    e.branch(holds, on, off, likely=True)
-    e.place(off)
-    e.watcher.hand_over(instruction)
-    if not e.is_apart:
-        e.store(e.const("i32", 0), e.current, 4)
-    stop(e, Answer.DEOPT, number, live_at(e, e.block, position), e.program.general)
-    e.place(on)
+    with e.unless(holds, likely=True):
+        e.watcher.hand_over(instruction)
+        if not e.is_apart:
+            e.store(e.const("i32", 0), e.current, 4)
+        stop(e, Answer.DEOPT, number, live_at(e, e.block, position), e.program.general)

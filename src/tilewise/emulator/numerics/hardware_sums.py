@@ -156,9 +156,8 @@ class Sums:
         unfit = e.const("i32", 0)
         for top, low in zip(tops, lows, strict=True):
             unfit |= self.unfit(top, low)
-        quick, sure, done = e.label("quick"), e.label("sure"), e.label("done")
-        e.branch(e.equals(unfit, 0), quick, sure, likely=True)
-        e.place(quick)
+        sure, done = e.label("sure"), e.label("done")
+        e.branch(e.equals(unfit, 0), no=sure, likely=True)
         for i, (start, place) in enumerate(zip(starts, places, strict=True)):
             scale, unit = self.scales(tops[i], lows[i])
             terms = [self.term(e.op("fmul", *step[i]), scale) for step in steps]

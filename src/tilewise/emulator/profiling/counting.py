@@ -286,9 +286,8 @@ class Counting(Watcher):
         self.about["row"] = self.end
         done = ""
         if not whole or (guarded and e.guard is not None):
-            done, all_of, some = e.label("done"), e.label("all"), e.label("some")
-            e.branch(e.equals(e.mask(), -1), all_of, some)
-            e.place(some)
+            done, all_of = e.label("done"), e.label("all")
+            e.branch(e.equals(e.mask(), -1), all_of)
             self._count_by_lane(number, touch, about["rows"], about["kind"])
             e.jump(done)
             e.place(all_of)

@@ -149,18 +149,18 @@ def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I
             _give_passed(r, wrong, at, where)
         owner.put(r.field(found, 0, "ptr"))
         offset.put(at & OFFSETS)
-    base, extent, when = r.variable("ptr", NULL), r.variable("i64", 0), r.when
-    for kind, holder, start, length in (
+    base, extent = r.variable("ptr", NULL), r.variable("i64", 0)
+    places = (
         (Space.SHARED, owner.get(), BLOCK.SHARED, LAUNCH.SHARED_BYTES),
         (Space.OWN, r["block"], BLOCK.SHARED, LAUNCH.SHARED_BYTES),
         (Space.LOCAL, r["warp"], WARP.LOCAL, LAUNCH.LOCAL_BYTES),
         (Space.CONST, ctx, LAUNCH.CONST, LAUNCH.CONST_BYTES),
         (Space.PARAM, ctx, LAUNCH.PARAMS, LAUNCH.PARAM_BYTES),
-    ):
-        with when(r.equals(where, kind)):
+    )
+    for i, (kind, holder, start, length) in enumerate(places):
+        with (r.otherwise_when if i else r.when)(r.equals(where, kind)):
             base.put(r.field(holder, start, "ptr"))
             extent.put(r.field(ctx, length, "i64"))
-        when = r.otherwise_when
     end = offset.get() + count
     with r.when(r.either(r.is_above(end, extent.get()), r.is_below(end, offset.get()))):
         _give_passed(r, FaultKind.OUT_OF_BOUNDS, at, where, extent.get())
@@ -174,13 +174,11 @@ def _leave_generic(r: Routine) -> tuple[Value, Value]:
     address, space = r.variable("i64", r["address"]), r.variable("i32", r["space"])
     with r.when(r.equals(r["space"], Space.GENERIC)):
         space.put(Space.GLOBAL)
-        when = r.when
-        for name, start in WINDOWS.items():
+        for i, (name, start) in enumerate(WINDOWS.items()):
             offset = r["address"] - start
-            with when(r.is_below(offset, WINDOW)):
+            with (r.otherwise_when if i else r.when)(r.is_below(offset, WINDOW)):
                 address.put(offset)
                 space.put(Space[name.upper()])
-            when = r.otherwise_when
     return address.get(), space.get()
 
 
