@@ -7,6 +7,8 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 
 from tilewise.emulator.build import Build
 from tilewise.emulator.layout import (
@@ -28,7 +30,6 @@ from tilewise.errors import Deadlock, KernelFault
 from tilewise.launch import Dim3, Launch, readable
 
 __all__ = [
-    "CLUSTER_BARRIER",
     "Range",
     "Waiting",
     "deadlock",
@@ -38,7 +39,6 @@ __all__ = [
     "name_arguments",
 ]
 
-CLUSTER_BARRIER = -1  # its number, among those of a block
 _LINE_SHOWN = 200  # characters of a PTX line
 _MISUSED = {
     MbarrierFault.NOT_INITIALISED: "is not one: it was not initialised, or has been written over since",
@@ -306,31 +306,23 @@ def _quote_line(build: Build, line: int, indent: str = "  ") -> str:
 
 @dataclass(slots=True)
 class Waiting:
-    """A warp that is not done; of its lanes, those that live, and those that wait for other lanes."""
+    """A warp that is not done, and what its lanes wait for."""
 
     warp: int
-    live: int
-    meeting: int
-    line: int  # of the PTX, where lanes wait for other lanes
+    block: Dim3
+    live: int  # lanes
     loop: int  # line of the loop in which it looked at memory last
-    block: Dim3 = (0, 0, 0)
-    barriers: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    # number, lanes that wait there, PTX line, threads that came, threads that it is for
-    # Lanes that found one incomplete last, PTX line, what it lacks.
-    mbarrier: tuple[int, int, str] | None = None
-    gate: int = 0  # lanes at a barrier that all lanes of the warp must come to
-    gate_line: int = 0
-    groups: int = 0  # of wgmma that it waits for its warpgroup to commit
-    groups_line: int = 0
+    waits: list[tuple[int, str, int]] = field(default_factory=list)  # lanes, for what, line of the PTX
 
     @property
-    def inside(self) -> bool:
-        """Whether all that its lanes wait for is of its own cluster."""
-        free = self.live & ~self.meeting
-        for _, lanes, *_ in self.barriers:
-            free &= ~lanes
-        free &= ~(self.live if self.groups else self.gate)
-        return not free & ~(self.mbarrier[0] if self.mbarrier else 0)
+    def free(self) -> int:
+        """The lanes that wait for nothing within their own cluster."""
+        return self.live & ~reduce(or_, (lanes for lanes, _, _ in self.waits), 0)
+
+    def add(self, lanes: int, why: str, line: int) -> None:
+        """Record what lanes wait for, those aside that wait for something already."""
+        if lanes := lanes & self.free:
+            self.waits.append((lanes, why, line))
 
 
 def deadlock(
@@ -342,39 +334,19 @@ def deadlock(
     """
     blocks = math.prod(cluster)
     waiters: dict[str, list[str]] = {}  # what is waited for → who waits
-
-    def note(item: Waiting, lanes: int, why: str, line: int = 0) -> None:
-        who = f"warp {item.warp}" + (f" of block {item.block}" if blocks > 1 else "")
-        who = who if lanes == item.live else f"lanes {lanes:#010x} of {who}"
-        waiters.setdefault(why + _quote_line(build, line, "    "), []).append(who)
-
     for item in waiting:
-        free = item.live & ~item.meeting
-        for number, lanes, line, arrived, wanted in item.barriers:
-            free &= ~lanes
-            name = "barrier.cluster" if number == CLUSTER_BARRIER else f"barrier {number}"
-            note(item, lanes, f"at {name}, where {arrived} of {wanted} threads have come", line)
-        if item.meeting:
-            note(item, item.meeting, "for other lanes of the warp", item.line)
-        if item.groups and free:
-            why = f"for its warpgroup's four warps to have committed {item.groups} groups of wgmma each"
-            note(item, free, why, item.groups_line)
-            free = 0
-        if lanes := free & item.gate:
-            free &= ~lanes
-            note(item, lanes, "at a barrier in divergent code for other lanes", item.gate_line)
-        if item.mbarrier and (lanes := free & item.mbarrier[0]):
-            free &= ~lanes
-            note(item, lanes, item.mbarrier[2], item.mbarrier[1])
-        if free and asks:
-            note(item, free, "in a loop for memory to change", item.loop)
-        elif free:
-            note(item, free, "for those")
+        rest = (
+            (item.free, "in a loop for memory to change", item.loop) if asks else (item.free, "for those", 0)
+        )
+        for lanes, why, line in [*item.waits, rest] if item.free else item.waits:
+            who = f"warp {item.warp}" + (f" of block {item.block}" if blocks > 1 else "")
+            who = who if lanes == item.live else f"lanes {lanes:#010x} of {who}"
+            waiters.setdefault(why + _quote_line(build, line, "    "), []).append(who)
     shown = []
-    for why, who in waiters.items():
-        more = f" and {len(who) - 8} more" if len(who) > 8 else ""
-        many = len(who) > 1 or who[0].startswith("lanes")
-        shown.append(f"  {', '.join(who[:8])}{more} {'wait' if many else 'waits'} {why}")
+    for why, names in waiters.items():
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        many = len(names) > 1 or names[0].startswith("lanes")
+        shown.append(f"  {', '.join(names[:8])}{more} {'wait' if many else 'waits'} {why}")
     warps = build.warps * blocks
     left = warps - len(waiting)
     gone = f"; {left} of its {warps} warps have left" if left else ""

@@ -42,7 +42,6 @@ from tilewise.emulator.running import workers
 from tilewise.emulator.running.block_order import count_interleaved, order_clusters
 from tilewise.emulator.running.checked_launch import Checks
 from tilewise.emulator.running.fault_report import (
-    CLUSTER_BARRIER,
     Range,
     Waiting,
     deadlock,
@@ -139,25 +138,25 @@ class Resident:
             at = start + BLOCK.WARPS + warp * build.stride
             if get(at + WARP.STATUS) == Status.DONE:
                 continue
-            live, meeting = get(at + WARP.LIVE), get(at + WARP.MEETING)
-            item = Waiting(warp, live, meeting, get(at + WARP.LINE), get(at + WARP.LOOP), self.index(rank))
+            item = Waiting(warp, self.index(rank), get(at + WARP.LIVE), get(at + WARP.LOOP))
             for i in range(BARRIERS):
                 barrier = start + BLOCK.BARRIERS + i * BARRIER.SIZE
-                if lanes := get(at + WARP.WAITING + 4 * i):
-                    expected = get(barrier + BARRIER.EXPECTED)
-                    arrived = get(barrier + (BARRIER.UNITS if expected else BARRIER.THREADS))
-                    wanted = expected or get(start + BLOCK.LIVE)
-                    item.barriers.append((i, lanes, get(at + WARP.LINES + 4 * i), arrived, wanted))
-            if get(at + WARP.RESUME) == RESUME_APART:
-                item.gate, item.gate_line = get(at + WARP.GATE), get(at + WARP.GATE_LINE)
-            if lanes := get(at + WARP.HELD):
-                line, came = get(at + WARP.HELD_LINE), get(BLOCK.ARRIVED)
-                item.barriers.append((CLUSTER_BARRIER, lanes, line, came, get(BLOCK.PRESENT)))
+                expected = get(barrier + BARRIER.EXPECTED)
+                arrived = get(barrier + (BARRIER.UNITS if expected else BARRIER.THREADS))
+                why = f"at barrier {i}, where {arrived} of {expected or get(start + BLOCK.LIVE)} threads have come"
+                item.add(get(at + WARP.WAITING + 4 * i), why, get(at + WARP.LINES + 4 * i))
+            why = f"at barrier.cluster, where {get(BLOCK.ARRIVED)} of {get(BLOCK.PRESENT)} threads have come"
+            item.add(get(at + WARP.HELD), why, get(at + WARP.HELD_LINE))
+            item.add(get(at + WARP.MEETING), "for other lanes of the warp", get(at + WARP.LINE))
             products = at + WARP.PRODUCTS
-            item.groups, item.groups_line = get(products + PRODUCTS.AWAITED), get(products + PRODUCTS.LINE)
+            if groups := get(products + PRODUCTS.AWAITED):
+                why = f"for its warpgroup's four warps to have committed {groups} groups of wgmma each"
+                item.add(item.live, why, get(products + PRODUCTS.LINE))
+            if get(at + WARP.RESUME) == RESUME_APART:
+                why = "at a barrier in divergent code for other lanes"
+                item.add(get(at + WARP.GATE), why, get(at + WARP.GATE_LINE))
             if lanes := get(at + WARP.AWAITING):
-                lacks = self._awaited(rank, get(at + WARP.AWAITED))
-                item.mbarrier = lanes, get(at + WARP.AWAITED_LINE), lacks
+                item.add(lanes, self._awaited(rank, get(at + WARP.AWAITED)), get(at + WARP.AWAITED_LINE))
             found.append(item)
         return found
 
@@ -549,7 +548,7 @@ class _LaunchRun:
         idle = time.monotonic() - self.moved
         if idle < _CLOSED_SECONDS:
             return False
-        if all(item.inside for cluster in residents for item in cluster.waiting(self.build)):
+        if not any(item.free for cluster in residents for item in cluster.waiting(self.build)):
             return True
         return self.runner.timeout is None and idle > _STUCK_SECONDS
 
