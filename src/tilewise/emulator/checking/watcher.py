@@ -24,6 +24,7 @@ from tilewise.emulator.checking.static_facts import (
     map_lanes_to_words,
     orders_accesses,
 )
+from tilewise.emulator.families.cp_async import bytes_to_read
 from tilewise.emulator.families.mbarriers import completion, lane_addresses
 from tilewise.emulator.families.wgmma import matrices_of
 from tilewise.emulator.layout import Space
@@ -172,25 +173,12 @@ class Checker(Watcher):
         e = self.e
         few = {"x1": 0xFF, "x2": 0xFFFF}
         if item.action == "copy" and len(instruction.operands) > 3:
-            return self._read_lanes(instruction.operands[3])
+            size = bytes_to_read(e, instruction.operands[3], item.size)
+            return e.mask() & e.bits(e.differs(size, 0))
         known = next((few[part] for part in instruction.parts if part in few), None)
         if known is None or not item.rows:
             return e.mask()
         return e.mask() & known
-
-    def _read_lanes(self, size: Operand) -> Value:
-        """The lanes of a cp.async that read: not those whose fourth operand is zero bytes, or ignore-src."""
-        e = self.e
-        if isinstance(size, Immediate):
-            return e.mask() if size.value else e.const("i32", 0)
-        type_ = e.types.get(size.name, "b64") if isinstance(size, Register) else "b64"
-        if type_ in ("b64", "u64", "s64"):
-            return e.mask()  # a cache policy
-        if type_ == "pred":
-            none = e.bits(e.splat(read(e, size, "pred", True)))
-            return e.without(e.mask(), none)
-        count = read(e, size, "u32", True)
-        return e.mask() & e.bits(e.differs(count, 0))
 
     def _access(self, item: Touch, instruction: Instruction) -> None:
         e = self.e
@@ -213,7 +201,7 @@ class Checker(Watcher):
         written = action == Action.STORE and self._buffer_values(item, instruction, values)
         lanes = self._lanes(item, instruction)
         described = (lanes, item.size, self._space(item), action, flags, instruction.line)
-        self._call("tw_check", addresses, *described, values if written else NULL, item.width)
+        self._call("tw_check", addresses, *described, values if written else NULL, item.access.width)
         if done:
             e.jump(done)
             e.place(done)
@@ -245,7 +233,7 @@ class Checker(Watcher):
             return False
         for i, operand in enumerate(items_of(instruction.operands[1])):
             value = read(e, operand, item.access.type, True)
-            e.store(value, e.offset(buffer, i * 32 * item.width), 4)
+            e.store(value, e.offset(buffer, i * 32 * item.access.width), 4)
         return True
 
     @staticmethod
@@ -301,15 +289,7 @@ class Checker(Watcher):
         self.e.declared[name] = f"{name} = {text}"
         return name
 
-    def tile(
-        self,
-        instruction: Instruction,
-        space: Space,
-        base: Value,
-        step: Value,
-        shape: tuple[int, int],
-        loads: bool,
-    ) -> None:
+    def tile(self, space: Space, base: Value, step: Value, shape: tuple[int, int], loads: bool) -> None:
         """Check that ``wmma`` accesses lines of a matrix; ``shape`` is how many, and the bytes of each."""
         lines, size = shape
         e = self.e
@@ -318,9 +298,7 @@ class Checker(Watcher):
         lane = WHO.WHOLE if loads else WHO.SEVERAL
         for number in range(lines):
             at = base + step * number if number else base
-            self._call(
-                "tw_check_touch", lane, at, e.const("i64", size), own, action, 0, instruction.line, NULL
-            )
+            self._call("tw_check_touch", lane, at, e.const("i64", size), own, action, 0, e.now.line, NULL)
 
     # -- what orders accesses -------------------------------------------------------------------
     def _synchronise_access(self, item: Touch, instruction: Instruction, way: int) -> None:

@@ -250,7 +250,7 @@ def _copy(
     space = _SPACES[space_of(instruction)]
     if space == Space.SHARED:
         base = e.op("and", base, 0xFFFF_FFFF)
-    e.watcher.tile(instruction, space, base, step, (fragment.lines, fragment.line_bytes), loads)
+    e.watcher.tile(space, base, step, (fragment.lines, fragment.line_bytes), loads)
     slow, done = e.label("slow"), e.label("done")
     pointer = _check(e, fragment, space, base, step, slow)
     name = f"wmma_{'in' if loads else 'out'}_{fragment.lines}_{fragment.line_bytes}"

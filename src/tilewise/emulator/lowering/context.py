@@ -206,15 +206,7 @@ class Watcher:
     def hand_over(self, instruction: Instruction) -> None:
         """Called where a warp leaves for the general build, before an instruction."""
 
-    def tile(
-        self,
-        instruction: Instruction,
-        space: Space,
-        base: Value,
-        step: Value,
-        shape: tuple[int, int],
-        loads: bool,
-    ) -> None:
+    def tile(self, space: Space, base: Value, step: Value, shape: tuple[int, int], loads: bool) -> None:
         """Called for a ``wmma`` that copies lines of a matrix; ``shape`` is their number and bytes."""
 
     def split(self, yes: Value, no: Value) -> None:

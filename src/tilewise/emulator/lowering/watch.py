@@ -58,9 +58,11 @@ class Touch:
     action: str  # "load", "store", "atomic", "copy" (the reading half of cp.async), "fill" (its writing half)
     access: MemoryAccess
     addresses: Value  # of all lanes, as 64-bit numbers within the space
-    size: int
-    width: int  # of an element: what the address is a multiple of
     rows: bool  # whether it is a row of a matrix that the warp moves together
+
+    @property
+    def size(self) -> int:
+        return self.access.size
 
 
 def touches(e: Context, instruction: Instruction) -> list[Touch]:
@@ -81,7 +83,7 @@ def _touch(e: Context, instruction: Instruction, access: Access) -> Touch:
         found = _atomic(e, instruction, operand)
     else:
         found = access_of(e, instruction, operand)
-    return Touch(access.action, found, every_address(e, found), found.size, found.width, access.rows)
+    return Touch(access.action, found, every_address(e, found), access.rows)
 
 
 def access_at(
