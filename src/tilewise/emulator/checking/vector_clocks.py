@@ -266,17 +266,8 @@ def _begin_cluster(r: CheckRoutine, first: Value) -> None:
     r.tick()
     r.put(clocks, CLOCKS.BEGAN, r.wide(born))
     r.put(clocks, CLOCKS.COUNT, r.const("i64", 0))
-    rows: dict[int, Value | int] = {CLOCKS.WARPS: row, CLOCKS.PRIVATE: row}
-    rows |= dict.fromkeys((CLOCKS.RELEASED, CLOCKS.PENDING), row * 2)
-    rows |= {CLOCKS.REGISTERS: r.check_field(CHECK.REGISTERS), CLOCKS.SHUFFLED: r.check_field(CHECK.SHUFFLED)}
-    numbers = (CLOCKS.PRIVATE_LANE, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRODUCTS_DONE)
-    rows |= dict.fromkeys(numbers, 4)
-    rows |= {
-        CLOCKS.ARRIVED_PHASE: (CLOCKS.BARRIERS_OF_BLOCK + 1) * 4,
-        CLOCKS.GROUPS: CLOCKS.GROUP_KINDS * 128,
-    }
-    for offset, bytes_ in rows.items():
-        r.fill(r.field(clocks, offset, "ptr"), 0, warps * bytes_)
+    zeros, end = (r.field(clocks, field, "i64") for field in (CLOCKS.WARPS, CLOCKS.FENCES))
+    r.fill(r.as_pointer(zeros), 0, end - zeros)
     size = row + SYNC.KEY_BYTES
     with r.count(r.field(clocks, CLOCKS.SYNC_VAR_COUNT, "i64")) as i:
         r.put(r.at(r.field(clocks, CLOCKS.SYNC_VARS, "ptr"), i * size), 0, r.const("i64", 0))

@@ -198,31 +198,30 @@ class Checks(Memories):
         warps = self.blocks * self.warps_of_block
         barriers = self.blocks * CLOCKS.BARRIERS_OF_BLOCK
         row = self.width * 4 + CLOCK.TAIL
-        sizes = (
-            (CLOCKS.WARPS, warps * row),
-            (CLOCKS.SYNCED, warps * 4),
-            (CLOCKS.LEAST, warps * 4),
-            (CLOCKS.FENCED, warps * 4),
-            (CLOCKS.PUBLISHED, warps * 4),
-            (CLOCKS.PRIVATE_LANE, warps * 4),
-            (CLOCKS.PRODUCTS_DONE, warps * 4),
-            (CLOCKS.PRIVATE, warps * row),
-            (CLOCKS.FENCES, barriers * 4 * row),
-            (CLOCKS.RELEASED, 2 * warps * row),
-            (CLOCKS.PENDING, 2 * warps * row),
-            (CLOCKS.BARRIERS, barriers * 2 * row),
-            (CLOCKS.PHASES, barriers * 4),
-            (CLOCKS.ENDS, barriers * 2 * 4),
-            (CLOCKS.SYNC_VARS, CLOCKS.SHARED_SYNC_VARS * (SYNC.KEY_BYTES + row)),
-            (CLOCKS.ARRIVED_PHASE, warps * (CLOCKS.BARRIERS_OF_BLOCK + 1) * 4),
-            (CLOCKS.GROUPS, warps * CLOCKS.GROUP_KINDS * 128),
-            (CLOCKS.COPIES, COPY.MOST * COPY.SIZE),
-            (CLOCKS.REGISTERS, warps * self.registers),
-            (CLOCKS.SHUFFLED, warps * self.shuffled),
+        numbers = (
+            *(CLOCKS.SYNCED, CLOCKS.LEAST, CLOCKS.FENCED, CLOCKS.PUBLISHED, CLOCKS.PRIVATE_LANE),
+            CLOCKS.PRODUCTS_DONE,
         )
-        clocks = PlainMemory(sum(align_up(size, 64) for _, size in sizes) + 64)
+        sizes = {
+            # What a cluster begins with as zeros: all before FENCES.
+            CLOCKS.WARPS: warps * row,
+            **dict.fromkeys(numbers, warps * 4),
+            CLOCKS.PRIVATE: warps * row,
+            **dict.fromkeys((CLOCKS.RELEASED, CLOCKS.PENDING), 2 * warps * row),
+            CLOCKS.ARRIVED_PHASE: warps * (CLOCKS.BARRIERS_OF_BLOCK + 1) * 4,
+            CLOCKS.GROUPS: warps * CLOCKS.GROUP_KINDS * 128,
+            CLOCKS.REGISTERS: warps * self.registers,
+            CLOCKS.SHUFFLED: warps * self.shuffled,
+            CLOCKS.FENCES: barriers * 4 * row,
+            CLOCKS.BARRIERS: barriers * 2 * row,
+            CLOCKS.PHASES: barriers * 4,
+            CLOCKS.ENDS: barriers * 2 * 4,
+            CLOCKS.SYNC_VARS: CLOCKS.SHARED_SYNC_VARS * (SYNC.KEY_BYTES + row),
+            CLOCKS.COPIES: COPY.MOST * COPY.SIZE,
+        }
+        clocks = PlainMemory(sum(align_up(size, 64) for size in sizes.values()) + 64)
         head, at = PlainMemory(CLOCKS.SIZE), clocks.address
-        for offset, size in sizes:
+        for offset, size in sizes.items():
             head.set(offset, at)
             at += align_up(size, 64)
         head.set(CLOCKS.SYNC_VAR_COUNT, CLOCKS.SHARED_SYNC_VARS)
