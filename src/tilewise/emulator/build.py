@@ -95,7 +95,10 @@ def build_kernel(
         build.mode, build.sums = mode, sums
         build.object = native.assemble(lowered.text, target, _effort(program, lowered))
         if store:
-            store.put("emulated", key, _written(build))
+            about = {
+                item.name: getattr(build, item.name) for item in fields(Build) if item.name not in _NOT_SAVED
+            }
+            store.put("emulated", key, {"about": json.dumps(about).encode(), "object": build.object})
     _support(store)
     build.code = native.load(build.object, build.symbol)
     return build
@@ -185,11 +188,6 @@ def _describe(program: Program, lowered: Lowered, target: native.CpuTarget) -> B
         **{name: getattr(program, name) for name in _OF_PROGRAM},
         **{name: getattr(function, name) for name in _OF_FUNCTION},
     )
-
-
-def _written(build: Build) -> dict[str, bytes]:
-    about = {item.name: getattr(build, item.name) for item in fields(Build) if item.name not in _NOT_SAVED}
-    return {"about": json.dumps(about).encode(), "object": build.object}
 
 
 def _read(parts: dict[str, bytes], ptx: str, target: native.CpuTarget) -> Build | None:

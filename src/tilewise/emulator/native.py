@@ -229,12 +229,8 @@ def is_supported() -> bool:
 @functools.cache
 def _support_code() -> Code:
     offer_support(None)
-    return _load(_READY[0], _names(_READY[0]), _SUPPORT)
-
-
-def _names(data: bytes) -> list[str]:
-    """The functions of an object file that kernels may call."""
-    return sorted({name.decode() for name in re.findall(rb"\0(tw_\w+)(?=\0)", data)})
+    called = {name.decode() for name in re.findall(rb"\0(tw_\w+)(?=\0)", _READY[0])}  # by kernels
+    return _load(_READY[0], sorted(called), _SUPPORT)
 
 
 @functools.cache

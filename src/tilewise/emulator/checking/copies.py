@@ -230,14 +230,11 @@ def walk_matrix(
         with r.count(ROWS) as row:
             place = at + r.narrow(row) * d.span
             turn = ((place >> 7) - d.base) & d.chunks
-            _mark_row(r, with_rank(r, r.wide(place ^ (turn << 4))))
-
-
-def _mark_row(r: CheckRoutine, place: Value) -> None:
-    with r.when(r.equals(r["what"], Mark.LEAVE)):
-        # NOTE: while it is issued, ``time`` is the line of the PTX.
-        check_touch(r, WHO.WHOLE, place, 16, SHARED, Action.LOAD, ACCESS.PROXY, r["time"])
-    mark(r, SHARED, place, r.const("i64", 16), r["what"], r["time"], r["who"])
+            address = with_rank(r, r.wide(place ^ (turn << 4)))
+            with r.when(r.equals(what, Mark.LEAVE)):
+                # NOTE: while it is issued, ``time`` is the line of the PTX.
+                check_touch(r, WHO.WHOLE, address, 16, SHARED, Action.LOAD, ACCESS.PROXY, time)
+            mark(r, SHARED, address, 16, what, time, who)
 
 
 @routine("tw_check_store", "i32", *POINTERS)

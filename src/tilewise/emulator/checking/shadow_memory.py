@@ -290,8 +290,14 @@ def check_and_record(word: ShadowWord) -> None:
     with r.when(found):
         with r.unless(r.both(stores, word.same.get())):
             word.report(kind, who, info)
-        with r.otherwise(), r.unless(_stores_one_constant(word, info)):
-            word.report(FindingKind.EQUAL_WRITES, who, info)
+        with r.otherwise():
+            # Two writes of one line, of a constant: such a race with itself changes nothing.
+            constant, alike = (
+                r.has_any(r["flags"], ACCESS.CONSTANT),
+                r.equals(info >> ACCESS.LINE_BITS, r["line"]),
+            )
+            with r.unless(r.both(constant, alike)):
+                word.report(FindingKind.EQUAL_WRITES, who, info)
     with r.when(r.both(word.is_strong(word.flags), word.is_strong(info))):
         plain, _, writer, write = word.find_conflict(CELLS.PLAIN_STORE, False)
         with r.when(plain):
@@ -303,13 +309,6 @@ def check_and_record(word: ShadowWord) -> None:
                 word.report(FindingKind.WRITE_AFTER_READ, reader, reading)
     _check_state(word)
     _record(word, time, who, info)
-
-
-def _stores_one_constant(word: ShadowWord, info: Value) -> Value:
-    """Whether both writes are one line's, of a constant: such a race with itself changes nothing."""
-    r = word.r
-    constant = r.has_any(r["flags"], ACCESS.CONSTANT)
-    return r.both(constant, r.equals(info >> ACCESS.LINE_BITS, r["line"]))
 
 
 def _check_state(word: ShadowWord) -> None:

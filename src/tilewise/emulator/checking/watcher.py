@@ -46,11 +46,6 @@ _GROUPS = {"copies": COPIED, "bulk copies": BULKS, "products": PRODUCTS}
 _MBARRIER_BYTES = 8
 
 
-def _names_cluster(instruction: Instruction) -> bool:
-    """Whether an instruction may name shared memory of other blocks."""
-    return "shared::cluster" in instruction.parts or instruction.opcode == "mapa"
-
-
 def _act_of(instruction: Instruction) -> str:
     """What an instruction does to an mbarrier; "" if it uses none."""
     use = operation_of(instruction).mbarrier
@@ -68,7 +63,7 @@ class Checker(Watcher):
             address_of(item) for item in inside if operation_of(item).is_atomic and "cas" in item.parts
         }
         # Whether blocks of a cluster may use one another's memory.
-        self.shares_memory = any(map(_names_cluster, inside))
+        self.shares_memory = any("shared::cluster" in item.parts or item.opcode == "mapa" for item in inside)
         self.fences = any(orders_accesses(item) for item in inside)  # else relaxed accesses order nothing
         if self.fences and any(self._may_sync_blocks(item) for item in inside):
             # Blocks may synchronise with one another, through global memory.
@@ -99,9 +94,10 @@ class Checker(Watcher):
             self._pass_barrier(self.resume_points[self.e.block.index])
 
     def before(self, instruction: Instruction) -> Any:
-        e, barrier = self.e, operation_of(instruction).barrier
+        e, operation = self.e, operation_of(instruction)
+        barrier, use = operation.barrier, operation.mbarrier
         found = [item for item in touches(e, instruction) if item.access.space in _CHECKED]
-        spot = self._mbarrier(instruction)
+        spot = lane_addresses(e, instruction, instruction.operands[use.operand]) if use else None
         for item in found:
             if item.action in ("store", "atomic") and (self._strong(instruction) or is_doubtful(instruction)):
                 self._synchronise_access(item, instruction, SYNC.RELEASE)
@@ -121,7 +117,8 @@ class Checker(Watcher):
             if item.action in ("load", "atomic") and self._strong(instruction):
                 self._synchronise_access(item, instruction, SYNC.ACQUIRE)
             if item.action == "fill":
-                self._copy_to_shared(item, instruction)
+                addresses = self.e.list_addresses(item.addresses)
+                self._call("tw_check_copy", addresses, self.e.mask(), item.size, instruction.line)
             elif item.action == "store" and not instruction.line:
                 self._note_allocation(item, instruction)
             elif item.action != "store":
@@ -385,11 +382,6 @@ class Checker(Watcher):
         return (value if uniform else e.first_lane(value)) & 15
 
     # -- mbarriers ------------------------------------------------------------------------------
-    def _mbarrier(self, instruction: Instruction) -> Value | None:
-        """The addresses of an instruction's mbarriers, by lane; None if it has none."""
-        use = operation_of(instruction).mbarrier
-        return lane_addresses(self.e, instruction, instruction.operands[use.operand]) if use else None
-
     def _space_of_mbarrier(self, instruction: Instruction) -> int:
         return int(Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC)
 
@@ -406,11 +398,6 @@ class Checker(Watcher):
             self._synchronise(spot, window, SYNC.RELEASE | relaxed)
 
     # -- copies and products --------------------------------------------------------------------
-    def _copy_to_shared(self, item: Touch, instruction: Instruction) -> None:
-        """Record a ``cp.async`` as in flight."""
-        addresses = self.e.list_addresses(item.addresses)
-        self._call("tw_check_copy", addresses, self.e.mask(), item.size, instruction.line)
-
     def _group(self, instruction: Instruction, group: GroupUse) -> None:
         kind = _GROUPS[group.of]
         if group.act == "commit":

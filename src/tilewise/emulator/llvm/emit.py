@@ -159,7 +159,7 @@ class Emitter:
     def const(self, like: Value | str, value: int) -> Value:
         """Return an integer constant of a type, in every lane if the type is a vector."""
         type_ = like if isinstance(like, str) else like.type
-        scalar = type_[6:-1] if type_.startswith("<32 x ") else type_
+        scalar = type_.rpartition(" x ")[2].rstrip(">")
         if scalar == "i1":
             text = "true" if value & 1 else "false"
         elif scalar.startswith("i"):
@@ -337,15 +337,15 @@ class Emitter:
         """Emit the pointer that a number of 64 bits stands for."""
         return self.set("ptr", f"inttoptr {address} to ptr")
 
-    def splat(self, a: Value) -> Value:
+    def splat(self, a: Value, lanes: int = LANES) -> Value:
         """Emit a vector with a scalar in every lane."""
         if a.is_vector:
             return a
+        type_ = f"<{lanes} x {a.type}>"
         if not a.ref.startswith("%"):
-            return Value(vector(a.type), f"splat ({a.type} {a.ref})", self)
-        type_ = vector(a.type)
+            return Value(type_, f"splat ({a.type} {a.ref})", self)
         first = self.set(type_, f"insertelement {type_} poison, {a}, i64 0")
-        return self.set(type_, f"shufflevector {first}, {type_} poison, <32 x i32> zeroinitializer")
+        return self.set(type_, f"shufflevector {first}, {type_} poison, <{lanes} x i32> zeroinitializer")
 
     def shuffle(self, a: Value, picks: list[int], b: Value | None = None) -> Value:
         """Emit a vector of the elements ``picks`` of a (and b)."""

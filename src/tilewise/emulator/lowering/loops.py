@@ -109,20 +109,16 @@ def look_before(e: Context, instruction: Instruction) -> Before:
 
 def count_progress(e: Context, instruction: Instruction, before: Before) -> None:
     """Count an instruction that changed memory or read a clock as progress."""
+    names = [item.name for item in instruction.operands if isinstance(item, Register)]
     if before is not None:
         changed = e.bits(_changed(e, instruction, before)) & e.mask()
         step = e.cast("zext", e.differs(changed, 0), "i64")
-    elif operation_of(instruction).changes or _reads_clock(instruction):
+    elif operation_of(instruction).changes or any(name.startswith(_CLOCKS) for name in names):
         step = e.const("i64", 1)
     else:
         return
     place = e.offset("%block", BLOCK.PROGRESS)
     e.store(e.load("i64", place, 8) + step, place, 8)
-
-
-def _reads_clock(instruction: Instruction) -> bool:
-    """Whether an instruction reads a clock."""
-    return any(isinstance(item, Register) and item.name.startswith(_CLOCKS) for item in instruction.operands)
 
 
 def _changed(e: Context, instruction: Instruction, before: Before) -> Value:

@@ -177,7 +177,10 @@ def _count_row(r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I
     sink = r.field(plan, PLAN.WATCH, "ptr")
     unit, step = r.field(plan, PLAN.UNIT, "i64"), r.field(plan, PLAN.STEP, "i64")
     with r.when(r.differs(step, 1)):
-        _count_scattered_row(r, sink, unit, step)
+        # Elements do not lie side by side, as interleaved ones: they are counted one by one.
+        with r.count(high, low) as i:
+            start = place + (i * step) * unit
+            _count_pieces(r, sink, start, start, unit, CopyFigure.SECTORS)
         r.give()
 
     def part(first: Value, end: Value, figure: CopyFigure) -> None:
@@ -194,13 +197,6 @@ def _count_row(r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I
         part(r.intrinsic("llvm.umax", low, high), r.field(plan, PLAN.COUNT, "i64"), CopyFigure.OUTSIDE)
     with r.otherwise():
         _note_bytes(r, sink, (high - low) * unit)
-
-
-def _count_scattered_row(r: Routine, sink: Value, unit: Value, step: Value) -> None:
-    """Count a row whose elements do not lie side by side, as interleaved ones, element by element."""
-    with r.count(r["high"], r["low"]) as i:
-        place = r["place"] + (i * step) * unit
-        _count_pieces(r, sink, place, place, unit, CopyFigure.SECTORS)
 
 
 @routine("tw_watch_pieces", "void")

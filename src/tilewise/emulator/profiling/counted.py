@@ -194,10 +194,10 @@ class Counts:
                     at = self.about["guarded"] + 16 * guard
                     on_runs, on_threads = self._word(at), self._word(at + 8)
                 found.append(InstructionRuns(line, name, index, runs, threads, on_runs, on_threads))
-            if block["end"] and (block["kind"] != "branch" or _branches(block["end"][1])):
-                line, name = block["end"]
-                if line == LIBRARY_LINE:
-                    continue
+            line, name = block["end"] or (LIBRARY_LINE, "")
+            # A block's last instruction may be one that is no branch, and that a guard skips.
+            ends = block["kind"] != "branch" or name.split(".")[0] in ("bra", "ret", "exit", "brx")
+            if ends and line != LIBRARY_LINE:
                 tests = block["tests"]
                 splits = self._block(0, index, 2) + self._block(1, index, 2) if tests is not None else None
                 found.append(
@@ -337,8 +337,3 @@ class Counts:
                     rows = about["rows"]
                     return tuple(lowest + lane if i < rows else None for i, lane in enumerate(about["lanes"]))
         return None
-
-
-def _branches(name: str) -> bool:
-    """Whether a block's last instruction is a branch, not another instruction that a guard skips."""
-    return name.split(".")[0] in ("bra", "ret", "exit", "brx")

@@ -48,7 +48,9 @@ class Layout:
     def __init__(self, program: Program) -> None:
         self.points: dict[int, int] = {}  # id of an instruction → the first of its places
         self.guards: dict[int, int] = {}
-        self.divisions: dict[int, int] = {}  # and roots: what may take a longer way
+        self.divisions: dict[
+            int, tuple[int, str]
+        ] = {}  # and roots: number, kind of what may take a longer way
         count = 0
         for instruction in program.flow.instructions:
             if places := _places(instruction):
@@ -56,8 +58,8 @@ class Layout:
                 count += places
             if instruction.guard is not None:
                 self.guards[id(instruction)] = len(self.guards)
-            if kind_of(instruction):
-                self.divisions[id(instruction)] = len(self.divisions)
+            if kind := kind_of(instruction):
+                self.divisions[id(instruction)] = len(self.divisions), kind
         self.blocks, self.point_count = len(program.flow.blocks), count
         self.handed = 2 * self.blocks * BLOCK_COUNTS  # where warps left a block for the general build
         self.guarded = self.handed + 16 * len(program.deopts)
@@ -99,7 +101,11 @@ class Counting(Watcher):
             "handed": [],
             "points": [None] * self.layout.point_count,
             "products": _products(e.program),
-            "divisions": _divisions(e.program),
+            "divisions": [
+                [item.line, self.layout.divisions[id(item)][1]]
+                for item in e.program.flow.instructions
+                if id(item) in self.layout.divisions
+            ],
             **self.layout.starts,
             "row": self.end,
         }
@@ -119,8 +125,9 @@ class Counting(Watcher):
             self.about["blocks"][e.block.index]["whole"] = whole
 
     def before(self, instruction: Instruction) -> Any:
-        if id(instruction) in self.layout.divisions:
-            return self._read_operands(instruction)
+        if division := self.layout.divisions.get(id(instruction)):
+            count, type_ = operands_of(division[1])
+            return [read_bits(self.e, item, type_) for item in instruction.operands[1 : 1 + count]]
         return touches(self.e, instruction) if id(instruction) in self.layout.points else None
 
     def after(self, instruction: Instruction, seen: Any) -> None:
@@ -128,9 +135,10 @@ class Counting(Watcher):
             self._count_guard(instruction)
         first = self.layout.points.get(id(instruction), 0)
         if way := operation_of(instruction).copy_kind(instruction):
-            self._count_bulk_copy(instruction, first, way)
-        if id(instruction) in self.layout.divisions:
-            self._count_division(instruction, seen)
+            self._note(instruction, first, "bulk", way=way)
+            watch_copy(self.e, instruction, way, self._figures(first), NULL, 0)
+        if division := self.layout.divisions.get(id(instruction)):
+            self._count_division(*division, seen)
             return
         for i, touch in enumerate(seen or ()):
             if touch.action == "fill":
@@ -189,17 +197,9 @@ class Counting(Watcher):
         self._add(at, self.e.wide(self.e.differs(lanes, 0)))
         self._add(at + 8, self._threads(lanes))
 
-    def _read_operands(self, instruction: Instruction) -> list[Value]:
-        """Return the operands' bits of a division or root, in every lane."""
-        kind = kind_of(instruction)
-        assert kind
-        count, type_ = operands_of(kind)
-        return [read_bits(self.e, item, type_) for item in instruction.operands[1 : 1 + count]]
-
-    def _count_division(self, instruction: Instruction, given: list[Value]) -> None:
-        """Count the lanes that take the slow path."""
-        e, number, kind = self.e, self.layout.divisions[id(instruction)], kind_of(instruction)
-        assert kind
+    def _count_division(self, number: int, kind: str, given: list[Value]) -> None:
+        """Count the lanes that take the slow path; ``given`` are the operands' bits in every lane."""
+        e = self.e
         places = e.buffers()
         for value, place in zip(given, places, strict=False):
             e.store(value, place, 64)
@@ -245,11 +245,6 @@ class Counting(Watcher):
         ways = [e.offset("%watch.ways", WAY.SIZE * WAYS * (number + i)) for i in (0, 1)]
         figures = self._figures(number)
         e.call("tw_count_copy", "void", *ways, figures, self.targets, buffer, e.mask(), target.size)
-
-    def _count_bulk_copy(self, instruction: Instruction, number: int, way: str) -> None:
-        """Count a bulk copy in the figures of ``CopyFigure``."""
-        self._note(instruction, number, "bulk", way=way)
-        watch_copy(self.e, instruction, way, self._figures(number), NULL, 0)
 
     def _figures(self, number: int) -> str:
         """Return the pointer to the figures of an access."""
@@ -321,11 +316,6 @@ def _products(program: Program) -> list[list[int]]:
         for item in block.instructions
         if (row := operation_of(item)).multiplies_matrices and row.asynchronous
     ]
-
-
-def _divisions(program: Program) -> list[list[Any]]:
-    """List line and kind of every instruction that has a slow path, in order."""
-    return [[item.line, kind] for item in program.flow.instructions if (kind := kind_of(item))]
 
 
 def _describe_blocks(program: Program, layout: Layout) -> list[dict[str, Any]]:

@@ -103,9 +103,16 @@ class RecordingWatcher(Watcher):
                 return None
             return touches(self.e, instruction)
         if operation.mbarrier is not None and operation.mbarrier.act in _AT_MBARRIER:
-            return self._mbarrier_addresses(instruction)
-        reads_descriptors = operation.multiplies_matrices and operation.asynchronous
-        return self._read_descriptors(instruction) if reads_descriptors else None
+            places = [item for item in instruction.operands if isinstance(item, Address)]
+            access = (
+                access_at(self.e, instruction, places[0], named_space(instruction), 8) if places else None
+            )
+            return every_address(self.e, access) if access else None
+        if not (operation.multiplies_matrices and operation.asynchronous):
+            return None
+        # Number and value of the descriptors that a product reads: 0 for A, 1 for B.
+        given = enumerate(instruction.operands[1:3])
+        return [(i, read(self.e, item, "b64", True)) for i, item in given if not isinstance(item, Vector)]
 
     def after(self, instruction: Instruction, seen: Any) -> None:
         operation = operation_of(instruction)
@@ -143,17 +150,6 @@ class RecordingWatcher(Watcher):
             self._emit_event(instruction, EventKind.THROUGH)
 
     # -- code -----------------------------------------------------------------------------------
-    def _mbarrier_addresses(self, instruction: Instruction) -> Value | None:
-        operand = next((item for item in instruction.operands if isinstance(item, Address)), None)
-        if operand is None:
-            return None
-        return every_address(self.e, access_at(self.e, instruction, operand, named_space(instruction), 8))
-
-    def _read_descriptors(self, instruction: Instruction) -> list[tuple[int, Value]]:
-        """Return number and value of the descriptors that a product reads: 0 for A, 1 for B."""
-        given = enumerate(instruction.operands[1:3])
-        return [(i, read(self.e, item, "b64", True)) for i, item in given if not isinstance(item, Vector)]
-
     def _emit_event(
         self,
         instruction: Instruction,

@@ -42,13 +42,6 @@ _MOST_SYNC_VARS, _SYNC_VAR_BYTES = 4_096, 1 << 26
 Unset = bool | npt.NDArray[np.bool_]  # whether an array is uninitialised; or which of its bytes are
 
 
-def _packed(unset: npt.NDArray[np.bool_], words: int) -> npt.NDArray[np.uint32]:
-    """Return the low four bits of words, one for each byte."""
-    bits = np.zeros((words, 4), np.bool_)
-    bits.reshape(-1)[: unset.size] = unset
-    return np.packbits(bits, axis=1, bitorder="little").reshape(-1).astype(np.uint32)
-
-
 def _states(item: Range, cells: PlainMemory) -> npt.NDArray[np.uint32]:
     """Return the states of an array's words in its shadow memory."""
     start = stride_of(item.size) * CELLS.STATE
@@ -152,7 +145,11 @@ class Checks(Memories):
             return None
         if unset is not False:
             states = _states(item, cells)
-            states[:] = STATE.NEW if unset is True else _packed(unset, states.size)
+            states[:] = STATE.NEW
+            if unset is not True:  # the low four bits are of one byte each
+                bits = np.zeros((states.size, 4), np.bool_)
+                bits.reshape(-1)[: unset.size] = unset
+                states[:] = np.packbits(bits, axis=1, bitorder="little").reshape(-1)
         return cells
 
     def unset(self) -> dict[int, Unset]:

@@ -159,15 +159,11 @@ def _each_lane(
         tests = r.is_at_most(operation - Mbarrier.TEST_STATE, 1)
         with r.when(r.both(tests, r.equals(r.field(result, 0, "i64"), 0))):
             missed.put(missed.get() | (1 << lane))
-            _note(r, place, address)
+            # For the message of a deadlock.
+            phase = r.narrow((r.field(place, 0, "i64") >> _PHASE) & 1)
+            noted = {WARP.AWAITED: r.narrow(address), WARP.AWAITED_LINE: line, WARP.AWAITED_PHASE: phase}
+            r.put_fields(r["warp"], noted)
     r.put(r["warp"], WARP.AWAITING, missed.get())
-
-
-def _note(r: Routine, place: Value, address: Value) -> None:
-    """Record the mbarrier whose phase the warp found incomplete, for the message of a deadlock."""
-    phase = r.narrow((r.field(place, 0, "i64") >> _PHASE) & 1)
-    noted = {WARP.AWAITED: r.narrow(address), WARP.AWAITED_LINE: r["line"], WARP.AWAITED_PHASE: phase}
-    r.put_fields(r["warp"], noted)
 
 
 def _fault_if_wrong(r: Routine, wrong: Value, lane: Value, address: Value) -> None:

@@ -71,27 +71,24 @@ class Matrix(Descriptor):
         self.room = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64", 8)
         super().__init__(r, bits)
         self.across = across
-        self.phase, self.mask = _spread(r, self.base), _spread(r, self.chunks)
-        self.rows = self._row_offsets(self.span)
+        self.phase, self.mask = r.splat(self.base, ROWS), r.splat(self.chunks, ROWS)
+        numbers = ", ".join(f"i32 {row}" for row in range(ROWS))
+        self.rows = r.splat(self.span, ROWS) * Value(_ROW, f"<{numbers}>")
         # The last place where a row may start, and the furthest place where one does.
         last = r.intrinsic("llvm.usub.sat", self.room, _ROW_BYTES)
         self.last = r.narrow(r.intrinsic("llvm.umin", last, 0x7FFF_FFFF))
-        self.limit = _spread(r, self.last)
+        self.limit = r.splat(self.last, ROWS)
         self.furthest = r.alloca(_ROW, 32)
         r.store(Value(_ROW, "zeroinitializer"), self.furthest, 32)
-
-    def _row_offsets(self, span: Value) -> Value:
-        numbers = Value(_ROW, f"<{', '.join(f'i32 {row}' for row in range(ROWS))}>")
-        return self.r.set(_ROW, f"mul {_spread(self.r, span)}, {numbers.ref}")
 
     def brick(self, j: Value, c: int) -> Value:
         """The words of a brick, row by row; others where it leaves shared memory, which ``check`` finds."""
         r = self.r
         inner, outer = (j, r.const("i32", c)) if self.across else (r.const("i32", c), j)
-        places = self.rows + _spread(r, self.find_brick(inner, outer, self.across))
-        turns = places >> _fixed(7)
+        places = self.rows + r.splat(self.find_brick(inner, outer, self.across), ROWS)
+        turns = places >> 7
         turns = (turns - self.phase) & self.mask
-        places ^= turns << _fixed(4)
+        places ^= turns << 4
         furthest = r.load(_ROW, self.furthest, 32)
         r.store(r.intrinsic("llvm.umax", furthest, places), self.furthest, 32)
         places = r.intrinsic("llvm.umin", places, self.limit)
@@ -112,16 +109,6 @@ class Matrix(Descriptor):
             access = (self.bits, most, Space.SHARED, self.across, self.room)
             record_fault(r, FaultKind.MATRIX, 0, *access, line=line)
             r.give(1)
-
-
-def _fixed(number: int) -> Value:
-    return Value(_ROW, f"splat (i32 {number})")
-
-
-def _spread(r: Routine, value: Value) -> Value:
-    """A number in every row."""
-    first = r.set(_ROW, f"insertelement {_ROW} poison, {value}, i64 0")
-    return r.set(_ROW, f"shufflevector {first}, {_ROW} poison, {_ROW} zeroinitializer")
 
 
 def described(bits: int, furthest: int, across: bool) -> str:
