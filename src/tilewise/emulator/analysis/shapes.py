@@ -307,8 +307,8 @@ class Analysis:
         if _ODD_PARTS & set(parts) or len(sources) < _FEWEST_SOURCES.get(lanes, 2):
             return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
         match lanes:
-            case "compared":
-                return self.shape_of_test(instruction, sources)
+            case "compared" if comparison_bound(instruction, sources) is not None:
+                return UNIFORM  # it decides the same in every lane
             case "sum":
                 return add_shapes(sources[0], sources[1])
             case "difference":
@@ -373,12 +373,6 @@ class Analysis:
             return VECTOR
         self.guarded.add(id(instruction))
         return source
-
-    def shape_of_test(self, instruction: Instruction, sources: list[Shape]) -> Shape | None:
-        """Return the shape of a comparison: uniform if it decides the same in every lane."""
-        if all(shape.uniform for shape in sources):
-            return UNIFORM
-        return UNIFORM if comparison_bound(instruction, sources) is not None else VECTOR
 
 
 _WIDE = ("u32", "s32", "u64", "s64")

@@ -41,7 +41,6 @@ from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Regist
 __all__ = ["Checker"]
 
 _FROM_L2 = {"cg", "cv"}  # plain reads, but each of them loads anew
-_CHECKED = (Space.SHARED, Space.GLOBAL, Space.GENERIC, Space.OWN)
 _GROUPS = {"copies": COPIED, "bulk copies": BULKS, "products": PRODUCTS}
 _MBARRIER_BYTES = 8
 
@@ -96,7 +95,7 @@ class Checker(Watcher):
     def before(self, instruction: Instruction) -> Any:
         e, operation = self.e, operation_of(instruction)
         barrier, use = operation.barrier, operation.mbarrier
-        found = [item for item in touches(e, instruction) if item.access.space in _CHECKED]
+        found = touches(e, instruction)
         spot = lane_addresses(e, instruction, instruction.operands[use.operand]) if use else None
         for item in found:
             if item.action in ("store", "atomic") and (self._strong(instruction) or is_doubtful(instruction)):
@@ -197,7 +196,7 @@ class Checker(Watcher):
         addresses, values = e.list_addresses(item.addresses), e.buffers()[1]
         written = action == Action.STORE and self._buffer_values(item, instruction, values)
         lanes = self._lanes(item, instruction)
-        described = (lanes, item.size, self._space(item), action, flags, instruction.line)
+        described = (lanes, item.size, item.access.space, action, flags, instruction.line)
         self._call("tw_check", addresses, *described, values if written else NULL, item.access.width)
         if done:
             e.jump(done)
@@ -233,10 +232,6 @@ class Checker(Watcher):
             e.store(value, e.offset(buffer, i * 32 * item.access.width), 4)
         return True
 
-    @staticmethod
-    def _space(item: Touch) -> int:
-        return int(Space.SHARED if item.access.space == Space.OWN else item.access.space)
-
     def _fast_path(self, item: Touch, instruction: Instruction, action: Action) -> str:
         """Emit the fast path, for an access whose lanes' offsets are known, and start the full check behind it.
 
@@ -253,11 +248,11 @@ class Checker(Watcher):
         careful, done = e.label("careful"), e.label("done")
         e.branch(e.equals(e.mask(), -1), no=careful, likely=True)
         low = access.base + first if first else access.base
-        if self._space(item) == Space.SHARED:
+        if access.space == Space.SHARED:
             low &= 0xFFFF_FFFF
         ctx, _, block, warp = e.pointers()
         count, span = (e.const("i64", number) for number in (len(words), words[-1] - words[0] + 1))
-        given = (low, name, count, self._space(item), int(action != Action.LOAD), instruction.line, span)
+        given = (low, name, count, item.access.space, int(action != Action.LOAD), instruction.line, span)
         good = e.call("tw_check_row" if row else "tw_check_few", "i1", ctx, block, warp, *given)
         e.branch(good, done, careful, likely=True)
         e.place(careful)
@@ -290,12 +285,11 @@ class Checker(Watcher):
         """Check that ``wmma`` accesses lines of a matrix; ``shape`` is how many, and the bytes of each."""
         lines, size = shape
         e = self.e
-        own = Space.SHARED if space == Space.OWN else space
         action = Action.LOAD if loads else Action.STORE
         lane = WHO.WHOLE if loads else WHO.SEVERAL
         for number in range(lines):
             at = base + step * number if number else base
-            self._call("tw_check_touch", lane, at, e.const("i64", size), own, action, 0, e.now.line, NULL)
+            self._call("tw_check_touch", lane, at, e.const("i64", size), space, action, 0, e.now.line, NULL)
 
     # -- what orders accesses -------------------------------------------------------------------
     def _synchronise_access(self, item: Touch, instruction: Instruction, way: int) -> None:
@@ -303,7 +297,7 @@ class Checker(Watcher):
         words = set(instruction.parts)
         ordered = words & {"acquire" if way == SYNC.ACQUIRE else "release", "acq_rel"}
         how = way | (0 if ordered else SYNC.RELAXED) | (SYNC.BLOCK_SCOPE if "cta" in words else 0)
-        self._synchronise(item.addresses, self._space(item), how)
+        self._synchronise(item.addresses, item.access.space, how)
 
     def _synchronise(self, addresses: Value, space: int, how: int, mask: Value | None = None) -> None:
         """Emit a call of ``tw_check_sync``."""

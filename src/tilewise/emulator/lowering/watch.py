@@ -29,6 +29,7 @@ MODES = {
     "traced": "tilewise.emulator.profiling.tracing:Tracing",
     "recorded": "tilewise.emulator.profiling.recording:RecordingWatcher",
 }
+_WATCHED = (Space.GENERIC, Space.GLOBAL, Space.SHARED)  # whose accesses watchers look at
 _NAMED = {"": Space.GENERIC, "global": Space.GLOBAL, "shared": Space.SHARED}
 WORKER_WATCH = 24  # in a worker's memory: pointer to what its code writes down
 
@@ -68,9 +69,11 @@ class Touch:
 def touches(e: Context, instruction: Instruction) -> list[Touch]:
     """Return an instruction's memory accesses, with the current values of its operands.
 
-    Instructions whose accesses are not of this kind (whole tiles, operations of other units) give none.
+    Instructions whose accesses are not of this kind (whole tiles, operations of other units) give none, and neither
+    do those to memory that is a thread's own or only read.
     """
-    return [_touch(e, instruction, access) for access in operation_of(instruction).accesses]
+    found = [_touch(e, instruction, access) for access in operation_of(instruction).accesses]
+    return [touch for touch in found if touch.access.space in _WATCHED]
 
 
 def _touch(e: Context, instruction: Instruction, access: Access) -> Touch:

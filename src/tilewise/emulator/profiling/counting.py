@@ -132,7 +132,9 @@ class Counting(Watcher):
 
     def after(self, instruction: Instruction, seen: Any) -> None:
         if instruction.guard is not None:
-            self._count_guard(instruction)
+            lanes, at = self.e.mask(), self.layout.guarded + 16 * self.layout.guards[id(instruction)]
+            self._add(at, self.e.wide(self.e.differs(lanes, 0)))
+            self._add(at + 8, self._threads(lanes))
         first = self.layout.points.get(id(instruction), 0)
         if way := operation_of(instruction).copy_kind(instruction):
             self._note(instruction, first, "bulk", way=way)
@@ -192,11 +194,6 @@ class Counting(Watcher):
     def _threads(self, lanes: Value) -> Value:
         return self.e.wide(self.e.count_bits(lanes))
 
-    def _count_guard(self, instruction: Instruction) -> None:
-        lanes, at = self.e.mask(), self.layout.guarded + 16 * self.layout.guards[id(instruction)]
-        self._add(at, self.e.wide(self.e.differs(lanes, 0)))
-        self._add(at + 8, self._threads(lanes))
-
     def _count_division(self, number: int, kind: str, given: list[Value]) -> None:
         """Count the lanes that take the slow path; ``given`` are the operands' bits in every lane."""
         e = self.e
@@ -210,8 +207,6 @@ class Counting(Watcher):
     def _count_access(self, instruction: Instruction, number: int, touch: Touch) -> None:
         e = self.e
         access = touch.access
-        if access.space not in (Space.GENERIC, Space.GLOBAL, Space.SHARED, Space.OWN):
-            return
         rows, kind = _rows(instruction, touch), _kind(touch)
         space = _SPACES.get(access.space, "shared")
         about = self._note(
@@ -255,9 +250,18 @@ class Counting(Watcher):
         e = self.e
         buffer = e.list_addresses(touch.addresses)
         lanes = e.mask() if rows == 32 else e.mask() & ((1 << rows) - 1)
-        space = Space.SHARED if touch.access.space == Space.OWN else touch.access.space
         ways = e.offset("%watch.ways", WAY.SIZE * WAYS * number)
-        e.call("tw_count", "void", ways, self._figures(number), buffer, lanes, touch.size, space, kind)
+        e.call(
+            "tw_count",
+            "void",
+            ways,
+            self._figures(number),
+            buffer,
+            lanes,
+            touch.size,
+            touch.access.space,
+            kind,
+        )
 
     def _count_by_class(
         self, instruction: Instruction, number: int, touch: Touch, about: dict[str, Any]

@@ -27,7 +27,7 @@ from tilewise.emulator.lowering.values import read
 from tilewise.emulator.lowering.watch import access_at, named_space, touches
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.profiling.logs import OWN, Logs, own_log, reserve_row
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Vector
+from tilewise.emulator.ptx.syntax import Address, Instruction, Vector
 from tilewise.emulator.support.bulk_requests import take_operands
 
 __all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "RecordingWatcher"]
@@ -37,7 +37,6 @@ _LANES = 32
 # Words of an event: place and mask; block and warp; what, space and size; one for each lane.
 _ROW = 3 + _LANES
 _ROW_BYTES = 8 * _ROW
-_GENERIC = (Space.GENERIC, Space.GLOBAL, Space.SHARED)
 
 
 class EventKind(IntEnum):
@@ -133,10 +132,14 @@ class RecordingWatcher(Watcher):
                 self._emit_event(instruction, what, Space.SHARED, 8, seen)
         else:
             for touch in seen or ():
-                if touch.access.space in (*_GENERIC, Space.OWN):
-                    about = EventKind[touch.action.upper()], int(touch.access.space), touch.size
-                    mask = self._reading_lanes(instruction) if touch.action == "copy" else None
-                    self._emit_event(instruction, *about, touch.addresses, mask)
+                mask = None
+                if (
+                    touch.action == "copy" and len(instruction.operands) > 3
+                ):  # not those that fill with zeros alone
+                    size = bytes_to_read(self.e, instruction.operands[3], touch.size)
+                    mask = self.e.mask() & self.e.bits(self.e.differs(size, 0))
+                about = EventKind[touch.action.upper()], int(touch.access.space), touch.size
+                self._emit_event(instruction, *about, touch.addresses, mask)
 
     def wait(self, instruction: Instruction) -> None:
         if operation_of(instruction).waits_for != "warpgroup":
@@ -171,14 +174,6 @@ class RecordingWatcher(Watcher):
         number = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8)
         place = e.const("i64", self._places[id(instruction)])
         e.call(routine, "void", log, place, number, warp, mask or e.mask(), *more)
-
-    def _reading_lanes(self, instruction: Instruction) -> Value | None:
-        """Return the lanes of an asynchronous copy that read, not just fill with zeros; None: all."""
-        e, operands = self.e, instruction.operands
-        if len(operands) < 4 or not isinstance(operands[2], Immediate):
-            return None
-        read = bytes_to_read(e, operands[3], int(operands[2].value))
-        return e.mask() & e.bits(e.differs(read, 0))
 
 
 def _begin_event(r: Routine, mask: Value, about: Value) -> Value:

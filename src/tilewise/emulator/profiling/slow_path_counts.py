@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import Routine
+from tilewise.emulator.numerics.rounding import FORMATS
 from tilewise.emulator.ptx.syntax import Instruction
 
 __all__ = ["CLASSES", "TABLE", "kind_of", "operands_of", "routine_of", "routines"]
@@ -26,25 +27,6 @@ _DIRECTED = (
     *_RESULTS, *(f"{name} of a subnormal" for name in _RESULTS), *(f"{name} by a subnormal" for name in _RESULTS),
     *_SPECIAL,
 )  # fmt: skip
-_ROOT = ("zero", "negative", "NaN", "infinite", "small")
-_INVERSE = ("zero", "tiny", "subnormal", "large", "special")
-# The classes of lanes of each kind of operation; the first is class 1.
-CLASSES: dict[str, tuple[str, ...]] = {
-    "div.f32": _DIVISION,
-    "div.ftz.f32": _DIVISION,
-    "div.directed.f32": _DIRECTED,
-    "div.directed.ftz.f32": _DIRECTED,
-    "rcp.f32": _INVERSE,
-    "rcp.ftz.f32": _INVERSE,
-    "sqrt.f32": _ROOT,
-    "sqrt.ftz.f32": _ROOT,
-    "div.f64": ("whole", "subnormal", "subnormal, exact", "NaN above", "NaN below", "alike", "special"),
-    "rcp.f64": ("NaN", "special", "small", "large"),
-    "sqrt.f64": ("small", "zero or NaN", "negative", "infinite", "subnormal"),
-    "rsqrt.f64": ("zero", "NaN", "negative", "infinite", "subnormal"),
-}
-
-
 _WAYS_TO_ROUND = {
     ("rsqrt", "f64"): ("approx",),
     ("rcp", "f32"): ("rn", "rz", "rm", "rp"),
@@ -95,7 +77,7 @@ def _count(kind: str) -> Routine:
     stem = kind.replace(".ftz", "")
     # Of a reciprocal of floats, flushing changes no class.
     flushed = (stem != kind,) if stem != "rcp.f32" and type_ == "f32" else ()
-    slow, classes = _TESTS[stem](r, *given, *flushed)
+    slow, classes = _TESTS[stem][1](r, *given, *flushed)
     lanes = r.bits(slow) & r["mask"]
     r.give_if(r.equals(lanes, 0))
     found = r.variable("i32", 0)
@@ -133,19 +115,32 @@ def _note_set(r: Routine, found: Value) -> None:
 _Found = tuple[Value, Value]
 
 
-class _Single:
-    """A float's parts."""
+class _Number:
+    """The parts of a float or a double."""
 
-    def __init__(self, r: Routine, bits: Value, flushed: bool) -> None:
-        self.bits = bits
-        self.exponent = (bits >> 23) & 255
-        self.size = bits & 0x7FFF_FFFF
-        self.zero = r.equals(self.exponent if flushed else self.size, 0)
-        self.infinite = r.equals(self.size, 0x7F80_0000)
-        self.nan = r.is_above(self.size, 0x7F80_0000)
+    def __init__(self, r: Routine, bits: Value, flushed: bool = False) -> None:
+        single = bits.scalar == "i32"
+        self.format = FORMATS["f32" if single else "f64"]
+        self.bits, self.number = bits, r.cast("bitcast", bits, "float" if single else "double")
+        self.exponent = self._exponent_of(bits)
+        self.size = bits & ((1 << (self.format.bits - 1)) - 1)
+        self.small = r.equals(self.exponent, 0)  # zero or subnormal
+        self.zero = self.small if flushed else r.equals(self.size, 0)
+        self.infinite = r.equals(self.size, self.format.infinity)
+        self.nan = r.is_above(self.size, self.format.infinity)
         self.negative = r.compare("icmp slt", bits, 0)
-        less = self.exponent - 1
-        self.plain = r.is_below(less, 254)  # neither zero nor subnormal nor infinite nor NaN
+
+    def _exponent_of(self, bits: Value) -> Value:
+        return (bits >> self.format.fraction) & ((1 << self.format.exponent) - 1)
+
+    def scaled(self, r: Routine) -> tuple[Value, Value]:
+        """Return the biased exponent, as if there were no smallest one, and the digits as a number from 1 to 2."""
+        larger = r.cast("bitcast", r.op("fmul", self.number, r.real(self.number, 2.0**64)), self.bits.scalar)
+        bits = r.select(self.small, larger, self.bits)
+        exponent = self._exponent_of(bits)
+        digits, of = bits & ((1 << self.format.fraction) - 1), self.format
+        unit = r.cast("bitcast", digits | (of.bias << of.fraction), self.number.scalar)
+        return r.select(self.small, exponent - 64, exponent), unit
 
 
 def _first(r: Routine, cases: list[tuple[Value, int]], rest: Value) -> Value:
@@ -157,20 +152,19 @@ def _first(r: Routine, cases: list[tuple[Value, int]], rest: Value) -> Value:
 
 
 def _divide_single(r: Routine, a: Value, b: Value, flushed: bool) -> _Found:
-    one, other = _Single(r, a, flushed), _Single(r, b, flushed)
+    one, other = _Number(r, a, flushed), _Number(r, b, flushed)
     of_subnormals = r.const(a, len(_RESULTS))
     return _division_test(r, one, other), _division_class(r, one, other, of_subnormals, _DIVISION)
 
 
 def _divide_directed(r: Routine, a: Value, b: Value, flushed: bool) -> _Found:
     """Classify a directed division: every lane calls the routine; rounding does not change the exponent."""
-    one, other = _Single(r, a, flushed), _Single(r, b, flushed)
-    small = r.equals(other.exponent, 0)
-    more = r.select(small, r.const(a, 2 * len(_RESULTS)), len(_RESULTS))
+    one, other = _Number(r, a, flushed), _Number(r, b, flushed)
+    more = r.select(other.small, r.const(a, 2 * len(_RESULTS)), len(_RESULTS))
     return r.equals(a, a), _division_class(r, one, other, more, _DIRECTED)
 
 
-def _division_test(r: Routine, one: _Single, other: _Single) -> Value:
+def _division_test(r: Routine, one: _Number, other: _Number) -> Value:
     apart = one.exponent - other.exponent
     return r.either(
         r.is_at_most(other.exponent, 1),
@@ -183,7 +177,7 @@ def _division_test(r: Routine, one: _Single, other: _Single) -> Value:
 
 
 def _division_class(
-    r: Routine, one: _Single, other: _Single, of_subnormals: Value, names: Sequence[str]
+    r: Routine, one: _Number, other: _Number, of_subnormals: Value, names: Sequence[str]
 ) -> Value:
     """Return each lane's class; subnormal operands add ``of_subnormals`` to the class of a result."""
     first = 1 + names.index(_SPECIAL[0])
@@ -197,7 +191,8 @@ def _division_class(
         ],
         r.const(result, 4),
     )
-    plain = one.plain & other.plain
+    # Neither operand is zero, subnormal, infinite or NaN.
+    plain = r.is_below(one.exponent - 1, 254) & r.is_below(other.exponent - 1, 254)
     return _first(
         r,
         [
@@ -211,52 +206,35 @@ def _division_class(
     )
 
 
-def _exponent_of_quotient(r: Routine, one: _Single, other: _Single) -> Value:
+def _exponent_of_quotient(r: Routine, one: _Number, other: _Number) -> Value:
     """Return the quotient's biased exponent, as if floats had no smallest and largest one."""
-    scaled = []
-    for item in (one, other):
-        number = r.cast("bitcast", item.bits, "float")
-        larger = r.cast("bitcast", r.op("fmul", number, r.real(number, 2.0**64)), "i32")
-        small = r.equals(item.exponent, 0)
-        bits = r.select(small, larger, item.bits)
-        exponent = (bits >> 23) & 255
-        exponent = r.select(small, exponent - 64, exponent)
-        unit = (bits & 0x7F_FFFF) | 0x3F80_0000
-        scaled.append((exponent, r.cast("bitcast", unit, "float")))
-    (high, above), (low, below) = scaled
+    (high, above), (low, below) = one.scaled(r), other.scaled(r)
     quotient = r.cast("bitcast", r.op("fdiv", above, below), "i32")
     return high - low + (quotient >> 23)
 
 
 def _root_single(r: Routine, a: Value, flushed: bool) -> _Found:
-    one = _Single(r, a, flushed)
+    one = _Number(r, a, flushed)
     slow = r.is_above(a - 0x0D00_0000, 0x727F_FFFF)
     below = one.negative & r.differs(one.exponent, 0)
     return slow, _first(r, [(one.zero, 1), (one.nan, 3), (below, 2), (one.infinite, 4)], r.const(a, 5))
 
 
 def _invert_single(r: Routine, a: Value) -> _Found:
-    one = _Single(r, a, False)
+    one = _Number(r, a)
     slow = r.is_at_most((a + 0x180_0000) & 0x7F80_0000, 0x1FF_FFFF)
-    small = r.equals(one.exponent, 0)
     tiny = r.is_at_most(one.size, 0x20_0000)  # whose inverse is too large
     special = r.equals(one.exponent, 255)
-    return slow, _first(r, [(one.zero, 1), (tiny, 2), (small, 3), (special, 5)], r.const(a, 4))
+    return slow, _first(r, [(one.zero, 1), (tiny, 2), (one.small, 3), (special, 5)], r.const(a, 4))
 
 
-class _Double:
-    """A double's parts."""
+class _Double(_Number):
+    """A double's parts, and its upper word."""
 
     def __init__(self, r: Routine, bits: Value) -> None:
-        self.bits, self.number = bits, r.cast("bitcast", bits, "double")
+        super().__init__(r, bits)
         self.high = r.resize(bits >> 32, "i32", False)
         self.high_size = self.high & 0x7FFF_FFFF
-        size = bits & ((1 << 63) - 1)
-        self.zero = r.equals(size, 0)
-        self.infinite = r.equals(size, 0x7FF << 52)
-        self.nan = r.is_above(size, 0x7FF << 52)
-        self.small = r.is_below(self.high_size, 1 << 20)  # zero or subnormal
-        self.negative = r.compare("icmp slt", bits, 0)
 
 
 def _divide_double(r: Routine, a: Value, b: Value) -> _Found:
@@ -281,13 +259,7 @@ def _divide_double(r: Routine, a: Value, b: Value) -> _Found:
 
 def _divides(r: Routine, one: _Double, other: _Double) -> Value:
     """Whether the quotient is exact."""
-    units = []
-    for item in (one, other):
-        larger = r.cast("bitcast", r.op("fmul", item.number, r.real(item.number, 2.0**54)), "i64")
-        bits = r.select(item.small, larger, item.bits)
-        unit = (bits & ((1 << 52) - 1)) | (0x3FF << 52)
-        units.append(r.cast("bitcast", unit, "double"))
-    above, below = units
+    (_, above), (_, below) = one.scaled(r), other.scaled(r)
     quotient = r.op("fdiv", above, below)
     rest = r.intrinsic("llvm.fma", r.negate(quotient), below, above)
     return r.compare("fcmp oeq", rest, r.real(rest, 0.0))
@@ -318,13 +290,22 @@ def _inverse_root_double(r: Routine, a: Value) -> _Found:
     return slow, _first(r, cases, r.const(one.high, 5))
 
 
-_TESTS: dict[str, Callable[..., _Found]] = {
-    "div.f32": _divide_single,
-    "div.directed.f32": _divide_directed,
-    "rcp.f32": _invert_single,
-    "sqrt.f32": _root_single,
-    "div.f64": _divide_double,
-    "rcp.f64": _invert_double,
-    "sqrt.f64": _root_double,
-    "rsqrt.f64": _inverse_root_double,
+# By kind of operation, flushing aside: the classes of its lanes, the first of which is class 1, and the test.
+_TESTS: dict[str, tuple[tuple[str, ...], Callable[..., _Found]]] = {
+    "div.f32": (_DIVISION, _divide_single),
+    "div.directed.f32": (_DIRECTED, _divide_directed),
+    "rcp.f32": (("zero", "tiny", "subnormal", "large", "special"), _invert_single),
+    "sqrt.f32": (("zero", "negative", "NaN", "infinite", "small"), _root_single),
+    "div.f64": (
+        ("whole", "subnormal", "subnormal, exact", "NaN above", "NaN below", "alike", "special"),
+        _divide_double,
+    ),
+    "rcp.f64": (("NaN", "special", "small", "large"), _invert_double),
+    "sqrt.f64": (("small", "zero or NaN", "negative", "infinite", "subnormal"), _root_double),
+    "rsqrt.f64": (("zero", "NaN", "negative", "infinite", "subnormal"), _inverse_root_double),
+}
+CLASSES = {
+    kind: classes
+    for stem, (classes, _) in _TESTS.items()
+    for kind in (stem, stem.replace(".f32", ".ftz.f32"))
 }
