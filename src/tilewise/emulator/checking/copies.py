@@ -190,11 +190,9 @@ def complete_copy(r: CheckRoutine, copy: Ptr, lane: I32, time: I32) -> None:
     bit = 1 << lane
     r.put(copy, COPY.LANES, r.without(r.field(copy, COPY.LANES, "i32"), bit))
     with r.when(r.equals(r.field(copy, COPY.KIND, "i32"), PRODUCTS)):
-        low, high, *numbers = (r.field(copy, COPY.PLACES + 4 * i, "i32") for i in range(6))
         beside = r.field(copy, COPY.WARP, "i32") - r.narrow(r.index())
         who = ((serial_of(r) + beside) << WHO.LANE_BITS) | WHO.WHOLE
-        bits = (r.wide(high) << 32) | r.wide(low)
-        walk_matrix(r, bits, *numbers, Mark.FREE, time, who)
+        walk_matrix(r, copy, Mark.FREE, time, who)
         r.give()
     way = r.field(copy, COPY.SIDE, "i32")
     with r.when(r.equals(way, CopySide.TO_GLOBAL)):
@@ -210,19 +208,13 @@ def complete_copy(r: CheckRoutine, copy: Ptr, lane: I32, time: I32) -> None:
 
 # -- what was in flight -------------------------------------------------------------------------------
 @check_routine("tw_check_matrix")
-def walk_matrix(
-    r: CheckRoutine,
-    bits: I64,
-    first: I32,
-    rows: I32,
-    bricks: I32,
-    across: I32,
-    what: I32,
-    time: I32,
-    who: I32,
-) -> None:
-    """Mark each row of 16 bytes of the matrix that a descriptor describes (``wgmma_descriptor.py``) as read or free."""
-    d, turned = Descriptor(r, bits), r.differs(across, 0)
+def walk_matrix(r: CheckRoutine, copy: Ptr, what: I32, time: I32, who: I32) -> None:
+    """Mark each row of 16 bytes of the matrix of a record as read or free: its descriptor (``wgmma_descriptor.py``),
+    its first brick, how many there are both ways, and whether it is MN-major lie at PLACES.
+    """
+    d = Descriptor(r, r.field(copy, COPY.PLACES, "i64"))
+    first, rows, bricks, across = (r.field(copy, COPY.PLACES + 8 + 4 * i, "i32") for i in range(4))
+    turned = r.differs(across, 0)
     end = r.wide(first + rows)
     with r.count(end, r.wide(first)) as brick, r.count(r.wide(bricks)) as column:
         j, c = r.narrow(brick), r.narrow(column)
@@ -348,23 +340,19 @@ def _issue_bulk(r: CheckRoutine, kind: I32, data: Ptr, lane: I32, line: I32) -> 
         r.give(0)
     with r.when(r.is_below(verb, Verb.SEND)):
         _read_shared(r, near, count.get(), 0, lane)
-        r.give(_claim_destination(r))
+        # The store's destination is marked as in flight; what is wrong with its addresses is the answer.
+        tensor = r.cast("zext", r.equals(kind, Flight.TENSOR), "i32")
+        copy = new_record(r, 1 << lane, 0, BULKS, CopySide.TO_GLOBAL)
+        r.give_if(r.is_null(copy), 0)
+        r.put(copy, COPY.TENSOR, tensor)
+        r.copy(r.at(copy, COPY.PLACES), data, COPY.REQUEST_BYTES)
+        r.give(walk_destination(r, tensor, data, lane, StoreStep.CLAIM))
     with r.when(r.is_below(verb, Verb.WRITE)):
         _read_shared(r, near, count.get(), with_rank(r, barrier), lane)
     changes = r.equals(verb, Verb.SEND_REDUCE) | r.equals(verb, Verb.CHANGE)
     action = r.select(changes, Action.ATOMIC, Action.STORE)
     bulk = r.cast("zext", r.is_below(verb, Verb.WRITE), "i32")
     _write_shared(r, far, count.get(), with_rank(r, barrier), action, bulk, lane)
-
-
-def _claim_destination(r: CheckRoutine) -> Value:
-    """Record a store to global memory and mark its destination as in flight: the fault of its addresses, or 0."""
-    tensor = r.cast("zext", r.equals(r["kind"], Flight.TENSOR), "i32")
-    copy = new_record(r, 1 << r["lane"], 0, BULKS, CopySide.TO_GLOBAL)
-    r.give_if(r.is_null(copy), 0)
-    r.put(copy, COPY.TENSOR, tensor)
-    r.copy(r.at(copy, COPY.PLACES), r["data"], COPY.REQUEST_BYTES)
-    return walk_destination(r, tensor, r["data"], r["lane"], StoreStep.CLAIM)
 
 
 @check_routine("tw_check_destination")

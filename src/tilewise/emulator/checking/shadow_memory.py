@@ -28,6 +28,7 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, Ptr, routine
 from tilewise.emulator.support.checked import record_finding, serial_of
 from tilewise.emulator.support.cluster_parts import find_block
+from tilewise.emulator.support.memory_access import find_range
 
 __all__ = ["ShadowWord", "check_and_record", "find_cell", "find_shadow", "look_up_shadow", "reserve_shadow"]
 
@@ -100,22 +101,13 @@ def _range_of(r: CheckRoutine) -> Value:
     state = r.state()
     known = r.variable("ptr", r.field(state, CHECK.LAST, "ptr"))
     r.give_if(r.is_null(known.get()), 0)
-    with r.unless(_within(r, known.get())):
-        known.put(NULL)
-        low, high = (r.variable("i64", 0), r.variable("i64", r.field(state, CHECK.RANGE_COUNT, "i64")))
-        with r.loop() as loop:
-            loop.leave(r.is_at_least(low.get(), high.get()))
-            middle = (low.get() + high.get()) >> 1
-            item = r.item(r.field(state, CHECK.RANGES, "ptr"), middle, RANGE.SIZE)
-            with r.when(_within(r, item)):
-                known.put(item)
-                low.put(high.get())
-            with r.otherwise_when(r.is_below(r["address"], r.field(item, RANGE.FIRST, "i64"))):
-                high.put(middle)
-            with r.otherwise():
-                low.put(middle + 1)
-        r.give_if(r.is_null(known.get()), 0)
-        r.put(state, CHECK.LAST, known.get())
+    first, end = (r.field(known.get(), field, "i64") for field in (RANGE.FIRST, RANGE.END))
+    with r.unless(r.is_below(r["address"] - first, end - first)):
+        ranges, count = r.field(state, CHECK.RANGES, "ptr"), r.field(state, CHECK.RANGE_COUNT, "i64")
+        item, inside = find_range(r, ranges, count, RANGE.SIZE, r["address"])
+        r.give_if(r.negation(inside), 0)
+        known.put(item)
+        r.put(state, CHECK.LAST, item)
     return known.get()
 
 
@@ -128,11 +120,6 @@ def _in_global(r: CheckRoutine, item: Value) -> None:
     r.put_fields(place, {SHADOW.FIRST: first, SHADOW.BYTES: size, SHADOW.CELLS: cells, SHADOW.STRIDE: stride})
     r.put_fields(place, {SHADOW.MEMORY: r.as_pointer(first), SHADOW.BEGAN: r.const("i64", 0)})
     r.give(r.differs(cells, NULL))
-
-
-def _within(r: CheckRoutine, item: Value) -> Value:
-    first, end = r.field(item, RANGE.FIRST, "i64"), r.field(item, RANGE.END, "i64")
-    return r.is_below(r["address"] - first, end - first)
 
 
 # -- one word --------------------------------------------------------------------------------------

@@ -64,7 +64,8 @@ class Checker(Watcher):
         # Whether blocks of a cluster may use one another's memory.
         self.shares_memory = any("shared::cluster" in item.parts or item.opcode == "mapa" for item in inside)
         self.fences = any(orders_accesses(item) for item in inside)  # else relaxed accesses order nothing
-        if self.fences and any(self._may_sync_blocks(item) for item in inside):
+        others = (item for item in inside if not any(part.startswith("shared") for part in item.parts))
+        if self.fences and any(operation_of(item).accesses and self._strong(item) for item in others):
             # Blocks may synchronise with one another, through global memory.
             self.notes.append("syncs-blocks")
         products = e.program.products
@@ -82,11 +83,6 @@ class Checker(Watcher):
             for block in blocks
             if block.terminator.kind == "wait" and block.index in e.analysis.divergent
         }
-
-    def _may_sync_blocks(self, item: Instruction) -> bool:
-        if any(part.startswith("shared") for part in item.parts):
-            return False
-        return bool(operation_of(item).accesses) and self._strong(item)
 
     def block(self) -> None:
         if self.e.block.index in self.resume_points:
@@ -119,7 +115,9 @@ class Checker(Watcher):
                 addresses = self.e.list_addresses(item.addresses)
                 self._call("tw_check_copy", addresses, self.e.mask(), item.size, instruction.line)
             elif item.action == "store" and not instruction.line:
-                self._note_allocation(item, instruction)
+                # ``malloc`` has allocated a block: record the lanes and the line of the call.
+                if line := self.allocations.get(address_of(instruction)[0]):
+                    self._call("tw_check_took", self.e.list_addresses(item.addresses), self.e.mask(), line)
             elif item.action != "store":
                 self._access(item, instruction)
         if spot is not None and _act_of(instruction) == "ask":
@@ -215,12 +213,6 @@ class Checker(Watcher):
             isinstance(item, Immediate) or (isinstance(item, Register) and item.name in self.constants)
             for item in items_of(source)
         )
-
-    def _note_allocation(self, item: Touch, instruction: Instruction) -> None:
-        """If this store is ``malloc``'s, which has allocated a block: record the lanes and the line of the call."""
-        line = self.allocations.get(address_of(instruction)[0])
-        if line:
-            self._call("tw_check_took", self.e.list_addresses(item.addresses), self.e.mask(), line)
 
     def _buffer_values(self, item: Touch, instruction: Instruction, buffer: str) -> bool:
         """Copy a store's values to a buffer, where they are compared with memory; false for other instructions."""

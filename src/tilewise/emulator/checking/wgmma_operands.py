@@ -128,8 +128,6 @@ def _issue_matrix(
     start = r.select(own, index * 2, 0)
     copy = new_record(r, 1, 0, PRODUCTS, CopySide.FROM_SHARED)
     r.give_if(r.is_null(copy))
-    high = r.narrow(bits >> 32)
-    request = (r.narrow(bits), high, start, rows, bricks, across)
-    for i, value in enumerate(request):
-        r.put(copy, COPY.PLACES + 4 * i, value)
-    walk_matrix(r, bits, start, rows, bricks, across, Mark.LEAVE, line, accessor(r, WHO.WHOLE))
+    request = {0: bits, 8: start, 12: rows, 16: bricks, 20: across}
+    r.put_fields(r.at(copy, COPY.PLACES), request)
+    walk_matrix(r, copy, Mark.LEAVE, line, accessor(r, WHO.WHOLE))

@@ -309,12 +309,15 @@ class Emitter:
         """Share declarations and functions with ``whole``, to write another function of its module."""
         self.declared, self.globals, self._functions = whole.declared, whole.globals, whole._functions
 
-    def add_function(self, name: str, head: str, body: Emitter) -> None:
+    def add_function(
+        self, name: str, result: str, parameters: str, body: Emitter, attributes: str = "#0 noinline"
+    ) -> None:
         """Add a function and what its body declares to the kernel's code."""
         self._functions.add(name)
         for key, text in body.declared.items():
             self.declared.setdefault(key, text)
-        self.globals.append("\n".join([f"{head} {{", *body.allocas, *body.lines, "}"]))
+        head = f"define internal {result} @{name}({parameters}) {attributes} {{"
+        self.globals.append("\n".join([head, *body.allocas, *body.lines, "}"]))
 
     def declare(self, name: str, result: str, parameters: list[str]) -> None:
         self.declared.setdefault(name, f"declare {result} @{name}({', '.join(parameters)})")

@@ -52,6 +52,7 @@ def _terminator(e: Context, block: Block) -> None:
     terminator = block.terminator
     if terminator.kind in ("wait", "meet"):
         assert terminator.instruction is not None
+        e.now, e.guard = terminator.instruction, None
         with complete(terminator.instruction):
             (_wait if terminator.kind == "wait" else _sync_lanes)(e, block)
     elif e.is_apart:
@@ -122,9 +123,7 @@ def _table(e: Context, block: Block) -> None:
 
 def _wait(e: Context, block: Block) -> None:
     """A barrier: go on if it lets the lanes through at once, else stop."""
-    instruction, target = block.terminator.instruction, block.terminator.targets[0]
-    assert instruction is not None
-    e.now, e.guard = instruction, None
+    instruction, target = e.now, block.terminator.targets[0]
     e.watcher.wait(instruction)
     operation = operation_of(instruction)
     if operation.wait is None:
@@ -151,9 +150,7 @@ def _wait(e: Context, block: Block) -> None:
 
 def _sync_lanes(e: Context, block: Block) -> None:
     """``bar.warp.sync``: where lanes are apart, those that are here wait for the others that the mask names."""
-    instruction, target = block.terminator.instruction, block.terminator.targets[0]
-    assert instruction is not None
-    e.now, e.guard = instruction, None
+    instruction, target = e.now, block.terminator.targets[0]
     check_operand_count(instruction, 1)
     if not e.is_apart:
         e.watcher.through(instruction)

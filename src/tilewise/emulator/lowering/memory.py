@@ -308,7 +308,7 @@ def _define_access_by_lane(e: Context, access: MemoryAccess, function: str) -> s
     taken = (
         f"{_POINTERS}, {access.base.type} %base, i32 %mask, i32 %line, ptr %addresses, ptr %buffer, ptr %hint"
     )
-    e.add_function(name, f"define internal i32 @{name}({taken}) #0 noinline cold", body)
+    e.add_function(name, "i32", taken, body, "#0 noinline cold")
     return name
 
 

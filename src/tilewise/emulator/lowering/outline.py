@@ -81,9 +81,7 @@ class Outline:
         phi = f"  %at = phi i64 [ 0, %entry ], [ {on.ref}, %next ]"
         body.lines = ["entry:", "  br label %next", "next:", phi, *body.lines]
         name = re.sub(r"\W", "_", f"tw_row_{instruction.name}")
-        e.add_function(
-            name, f"define internal void @{name}(ptr %frame, ptr %table, i64 %count) #0 noinline", body
-        )
+        e.add_function(name, "void", "ptr %frame, ptr %table, i64 %count", body)
         return name
 
     def _function(
@@ -105,8 +103,7 @@ class Outline:
             return "", ""
         body.line(f"ret {_as_integer(body, result)}")
         name = re.sub(r"\W", "_", f"tw_{instruction.name}_{len(self.functions)}")
-        listed = ", ".join(map(str, taken))
-        e.add_function(name, f"define internal {_integer(result.type)} @{name}({listed}) #0 noinline", body)
+        e.add_function(name, _integer(result.type), ", ".join(map(str, taken)), body)
         return name, result.type
 
 

@@ -27,13 +27,18 @@ def gather(e: Context, access: MemoryAccess, rows: Value) -> list[Value]:
     if not e.has_function(name):
         body = Emitter()
         _load_neighbours(body, element, count, access.width, result)
-        if count == 1:
-            _load_one(body, element, access.width)
-        else:
-            _load_several(body, element, count, access.width, result)
-        e.add_function(
-            name, f"define internal {result} @{name}({_ROWS}, {_MASK}, ptr %safe) #0 noinline", body
-        )
+        mask = body.bits(_MASK)
+        if count == 1:  # LLVM's own gather
+            intrinsic = f"llvm.masked.gather.{suffix_of(result)}.v32p0"
+            body.declare(intrinsic, result, ["<32 x ptr>", "i32", "<32 x i1>", result])
+            given = f"{_ROWS}, i32 {access.width}, {mask}, {result} zeroinitializer"
+            parts = [body.set(result, f"call {result} @{intrinsic}({given})")]
+        else:  # a load for each lane, from where reading is allowed if it does not run
+            allowed = body.select(mask, _ROWS, body.splat(Value("ptr", "%safe")))
+            places = [body.set("ptr", f"extractelement {allowed}, i64 {lane}").ref for lane in range(32)]
+            parts = load_rows(body, element, count, places, access.width)
+        _return_parts(body, parts, result)
+        e.add_function(name, result, f"{_ROWS}, {_MASK}, ptr %safe", body)
     safe = e.buffers()[1]
     whole = e.set(result, f"call {result} @{name}({rows}, {e.mask()}, ptr {safe})")
     if count == 1:
@@ -67,24 +72,6 @@ def _return_parts(body: Emitter, parts: list[Value], result: str) -> None:
     body.line(f"ret {answer}")
 
 
-def _load_one(body: Emitter, element: str, align: int) -> None:
-    """One element a lane: LLVM's own gather."""
-    type_ = vector(element)
-    name = f"llvm.masked.gather.{suffix_of(type_)}.v32p0"
-    body.declare(name, type_, ["<32 x ptr>", "i32", "<32 x i1>", type_])
-    mask = body.bits(_MASK)
-    found = body.set(type_, f"call {type_} @{name}({_ROWS}, i32 {align}, {mask}, {type_} zeroinitializer)")
-    body.line(f"ret {found}")
-
-
-def _load_several(body: Emitter, element: str, count: int, align: int, result: str) -> None:
-    """Several elements a lane: a load for each lane, from where reading is allowed if it does not run."""
-    elsewhere = body.splat(Value("ptr", "%safe"))
-    rows = body.select(body.bits(_MASK), _ROWS, elsewhere)
-    places = [body.set("ptr", f"extractelement {rows}, i64 {lane}").ref for lane in range(32)]
-    _return_parts(body, load_rows(body, element, count, places, align), result)
-
-
 def scatter(e: Context, access: MemoryAccess, rows: Value, values: list[Value]) -> None:
     """Store at a pointer in each lane that runs; of lanes that share a place the last stays."""
     element = llvm_scalar(access.type)
@@ -96,9 +83,7 @@ def scatter(e: Context, access: MemoryAccess, rows: Value, values: list[Value]) 
         mask = body.bits(_MASK)
         body.line(f"call void @{intrinsic}({type_} %values, {_ROWS}, i32 {access.width}, {mask})")
         body.line("ret void")
-        e.add_function(
-            name, f"define internal void @{name}({type_} %values, {_ROWS}, {_MASK}) #0 noinline", body
-        )
+        e.add_function(name, "void", f"{type_} %values, {_ROWS}, {_MASK}", body)
     for i, value in enumerate(values):
         places = rows
         if i:

@@ -73,11 +73,6 @@ def refuse_other_forms(name: str, why: str) -> None:
     _OTHER_FORMS[name] = why
 
 
-def _other_form(instruction: Instruction) -> str:
-    names = (instruction.name.rsplit(".", count)[0] for count in range(len(instruction.parts) + 1))
-    return next((_OTHER_FORMS[name] for name in names if name in _OTHER_FORMS), "")
-
-
 def same_types(sources: int) -> Callable[[Instruction], OperandTypes]:
     """The form of instructions with one result and ``sources`` sources, all of the instruction's last type."""
 
@@ -89,13 +84,14 @@ def same_types(sources: int) -> Callable[[Instruction], OperandTypes]:
 
 def unsupported(instruction: Instruction, why: str = "") -> PtxError:
     """The error for an instruction that no table has, or not in this form."""
-    name = instruction.written or instruction.name
-    if why := why or _other_form(instruction):
-        what = f"{name}: {why}"
+    written = instruction.written or instruction.name
+    names = (instruction.name.rsplit(".", count)[0] for count in range(len(instruction.parts) + 1))
+    if why := why or next((_OTHER_FORMS[name] for name in names if name in _OTHER_FORMS), ""):
+        what = f"{written}: {why}"
     elif family := _UNSUPPORTED.get(instruction.opcode):
-        what = f"{family} are not supported (the instruction {name!r})"
+        what = f"{family} are not supported (the instruction {written!r})"
     else:
-        what = f"the instruction {name!r} is not supported{_nearest_opcode(instruction.opcode)}"
+        what = f"the instruction {written!r} is not supported{_nearest_opcode(instruction.opcode)}"
     return PtxError(instruction.line, what, instruction.source)
 
 

@@ -83,7 +83,9 @@ def _touch(e: Context, instruction: Instruction, access: Access) -> Touch:
     elif access.size is not None:
         found = access_at(e, instruction, operand, _NAMED[access.space], access.size(instruction))
     elif access.action == "atomic":
-        found = _atomic(e, instruction, operand)
+        space = Space.GLOBAL if "global" in instruction.parts else named_space(instruction)
+        type_ = instruction.parts[-1] if instruction.parts[-1] in TYPE_BYTES else "b32"
+        found = access_at(e, instruction, operand, space, elements_of(instruction))._replace(type=type_)
     else:
         found = access_of(e, instruction, operand)
     return Touch(access.action, found, every_address(e, found), access.rows)
@@ -97,14 +99,6 @@ def access_at(
         raise PtxError(instruction.line, f"{instruction.name}: an address in brackets expected")
     base, lanes = take_address(e, operand)
     return MemoryAccess(space, "b8", size, lanes, base, False, instruction.line)
-
-
-def _atomic(e: Context, instruction: Instruction, operand: Operand) -> MemoryAccess:
-    type_ = instruction.parts[-1]
-    space = Space.GLOBAL if "global" in instruction.parts else named_space(instruction)
-    access = access_at(e, instruction, operand, space, 1)
-    known = type_ if type_ in TYPE_BYTES else "b32"
-    return access._replace(type=known, elements=elements_of(instruction))
 
 
 def named_space(instruction: Instruction) -> Space:

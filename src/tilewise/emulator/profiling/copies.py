@@ -21,7 +21,7 @@ from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routin
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.profiling.logs import trace_block, trace_sector
 from tilewise.emulator.ptx.syntax import Instruction
-from tilewise.emulator.support.bulk_requests import NONE, REQUEST, Verb, take_map, take_operands
+from tilewise.emulator.support.bulk_requests import NONE, REQUEST, Verb, request, take_map, take_operands
 from tilewise.emulator.support.tensor import PLAN, make_plan, walk_rows
 
 __all__ = ["COPY_VERBS", "CopyFigure", "watch_copy"]
@@ -126,7 +126,11 @@ def _count_bulk(
         with r.when(tensor):
             _count_tensor(r, sink, data, lane)
         with r.otherwise():
-            _count_flat(r, sink, data)
+            count = request(r, data, REQUEST.SIZE) & 0xFFFF_FFFF
+            _note_bytes(r, sink, count)
+            with r.when(r.is_below(verb, Verb.WRITE)):
+                offset, place = (request(r, data, at) for at in (REQUEST.SHARED, REQUEST.GLOBAL))
+                _count_pieces(r, sink, place, offset, count, CopyFigure.SECTORS)
 
 
 def _set_receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
@@ -146,15 +150,6 @@ def _note_for_receivers(r: Routine, sink: Value, figure: CopyFigure, amount: Val
 def _note_bytes(r: Routine, sink: Value, count: Value) -> None:
     _note(r, sink, CopyFigure.BYTES, count)
     _note_for_receivers(r, sink, CopyFigure.ALL_BYTES, count)
-
-
-def _count_flat(r: Routine, sink: Value, data: Value) -> None:
-    """Count a copy of adjacent bytes."""
-    count = r.field(data, REQUEST.SIZE, "i64") & 0xFFFF_FFFF
-    _note_bytes(r, sink, count)
-    with r.when(r.is_below(r["verb"], Verb.WRITE)):
-        offset, place = (r.field(data, at, "i64") for at in (REQUEST.SHARED, REQUEST.GLOBAL))
-        _count_pieces(r, sink, place, offset, count, CopyFigure.SECTORS)
 
 
 def _count_tensor(r: Routine, sink: Value, data: Value, lane: Value) -> None:

@@ -155,18 +155,17 @@ def normalise(instruction: Instruction, registers: dict[str, str], version: tupl
     if instruction.opcode == "cvt" and "pack" in instruction.parts:
         parts = tuple(part for part in instruction.parts if part != "pack")
         return replace(instruction, opcode="cvt.pack", parts=parts)
-    if instruction.opcode == "mbarrier":
-        return _with_report(instruction)
+    if instruction.opcode == "mbarrier" and instruction.parts[:1] in (("test_wait",), ("try_wait",)):
+        match instruction.operands:
+            case (
+                Pair() as complete,
+                Register() as report,
+                _,
+                *_,
+            ):  # destinations, of three registers together
+                operands = (Pair(complete, report), *instruction.operands[2:])
+                return replace(instruction, operands=operands)
     return _with_carry(instruction, registers)
-
-
-def _with_report(instruction: Instruction) -> Instruction:
-    """Join a wait's destinations, ``p|q, value``, to one destination of three registers."""
-    operands = instruction.operands
-    waits = instruction.parts[:1] in (("test_wait",), ("try_wait",))
-    if waits and len(operands) > 2 and isinstance(operands[0], Pair) and isinstance(operands[1], Register):
-        return replace(instruction, operands=(Pair(*operands[:2]), *operands[2:]))
-    return instruction
 
 
 def _with_carry(instruction: Instruction, registers: dict[str, str]) -> Instruction:

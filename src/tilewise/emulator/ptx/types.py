@@ -8,6 +8,7 @@ where both are integers or ``.f16``, ``.f16x2``, ``.f32``, ``.f64``.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 
@@ -57,40 +58,28 @@ def llvm_scalar(type_: str) -> str:
 
 def literal_bits(value: int, width: int, type_: str) -> int:
     """The bits that a literal stands for where ``type_`` is wanted; ``width`` is 0 for an integer."""
-    bits = bits_of(type_)
-    if type_ in ("f32", "tf32", "f64"):
-        number = float(value) if width == 0 else _decoded(value, width)
-        if type_ == "f64":
-            return int(struct.unpack("<Q", struct.pack("<d", number))[0])
-        if width == 32:
-            return value
-        return int(struct.unpack("<I", _single(number))[0])
-    if type_ in ("f16", "bf16") and width:
-        number = _decoded(value, width)
-        if type_ == "bf16":
-            return int(struct.unpack("<I", _single(number))[0]) >> 16
-        return int(struct.unpack("<H", struct.pack("<e", number))[0])
-    return value % (1 << bits)
-
-
-def _single(number: float) -> bytes:
+    if type_ not in ("f32", "tf32", "f64") and (type_ not in ("f16", "bf16") or not width):
+        return value % (1 << bits_of(type_))
+    if width == 32 and type_ in ("f32", "tf32"):
+        return value  # a NaN keeps its own bits
+    given = {32: "<f", 64: "<d"}
+    number = struct.unpack(given[width], value.to_bytes(width // 8, "little"))[0] if width else float(value)
+    code = {"f64": "<d", "f16": "<e"}.get(type_, "<f")
     try:
-        return struct.pack("<f", number)
+        data = struct.pack(code, number)
     except OverflowError:
-        return struct.pack("<f", float("inf") if number > 0 else float("-inf"))
-
-
-def _decoded(value: int, width: int) -> float:
-    if width == 32:
-        return float(struct.unpack("<f", value.to_bytes(4, "little"))[0])
-    return float(struct.unpack("<d", value.to_bytes(8, "little"))[0])
+        data = struct.pack(code, math.copysign(math.inf, number))
+    bits = int.from_bytes(data, "little")
+    return bits >> 16 if type_ == "bf16" else bits
 
 
 # -- operands ----------------------------------------------------------------------------------------------------
 def register_disagreement(instruction: Instruction, name: str, declared: str, type_: str) -> str:
     """Return why a register of one declared type cannot be an operand of another; "" if it can."""
     have, want = bits_of(declared), bits_of(type_)
-    wider = _takes_wider(instruction)
+    wider = instruction.opcode == "cvt.pack" or (
+        instruction.opcode == "cvt" and all(map(_NUMBERS.fullmatch, instruction.parts[-2:]))
+    )
     if _same_kind(declared, type_) and (have == want or (wider and have > want)):
         return ""
     or_wider = " or wider" if wider else ""
@@ -121,11 +110,6 @@ def _same_kind(declared: str, type_: str) -> bool:
     if "pred" in (have, want):
         return have == want
     return have == want or "bits" in (have, want) or (have, want) == ("f16x2", "integer")
-
-
-def _takes_wider(instruction: Instruction) -> bool:
-    opcode, types = instruction.opcode, instruction.parts[-2:]
-    return opcode == "cvt.pack" or (opcode == "cvt" and all(map(_NUMBERS.fullmatch, types)))
 
 
 def _list_declarations(type_: str) -> str:

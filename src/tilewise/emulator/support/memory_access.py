@@ -43,6 +43,7 @@ __all__ = [
     "copy_to_shared",
     "find_array",
     "find_memory",
+    "find_range",
     "locate_block",
     "pass_or_fault",
     "record_fault",
@@ -91,29 +92,37 @@ def record_lanes_fault(r: Routine, kind: I32, line: I32, mask: I32) -> None:
 
 
 # -- addresses ----------------------------------------------------------------------------------------
+def find_range(r: Routine, ranges: Value, count: Value, size: int, address: Value) -> tuple[Value, Value]:
+    """Search ranges of addresses, ``size`` bytes each of which the first 16 are its ends, sorted and apart.
+
+    Return the pointer to the last one that begins at an address or before it, and whether the address is in it.
+    """
+    low, high = r.variable("i64", 0), r.variable("i64", count)
+    with r.loop() as loop:
+        loop.leave(r.is_at_least(low.get(), high.get()))
+        middle = (low.get() + high.get()) >> 1
+        with r.when(r.is_below(address, r.field(r.item(ranges, middle, size), 0, "i64"))):
+            high.put(middle)
+        with r.otherwise():
+            low.put(middle + 1)
+    item = r.item(ranges, r.intrinsic("llvm.usub.sat", low.get(), 1), size)
+    first, end = r.field(item, 0, "i64"), r.field(item, 8, "i64")
+    return item, r.is_below(address - first, end - first)
+
+
 @routine("tw_find", "i1", "ctx")
 def find_array(r: Routine, address: I64, size: I64, hint: Ptr) -> None:
     """Return whether ``size`` bytes from an address on lie in one array of global memory.
 
     ``hint`` then gets the array's first address, and of how many addresses the array consists, plus one.
     """
-    ranges = r.field(r["ctx"], LAUNCH.RANGES, "ptr")
-    low, high = r.variable("i64", 0), r.variable("i64", r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64"))
-    with r.loop() as loop:
-        loop.leave(r.is_at_least(low.get(), high.get()))
-        middle = (low.get() + high.get()) >> 1
-        item = r.item(ranges, middle, 16)
-        first, last = r.field(item, 0, "i64"), r.field(item, 8, "i64")
-        with r.when(r.is_below(address, first)):
-            high.put(middle)
-        with r.otherwise():
-            with r.when(r.is_below(address, last)):
-                loop.leave(r.is_above(size, last - address))
-                r.put(hint, 0, first)
-                r.put(hint, 8, last - first + 1)
-                r.give(1)
-            low.put(middle + 1)
-    r.give(0)
+    count = r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64")
+    item, inside = find_range(r, r.field(r["ctx"], LAUNCH.RANGES, "ptr"), count, 16, address)
+    first, end = r.field(item, 0, "i64"), r.field(item, 8, "i64")
+    r.give_if(r.negation(inside) | r.is_above(size, end - address), 0)
+    r.put(hint, 0, first)
+    r.put(hint, 8, end - first + 1)
+    r.give(1)
 
 
 def find_memory(
@@ -133,9 +142,13 @@ def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I
         record_fault(r, FaultKind.MISALIGNED, lane, address, size, space, write)
         r.give(NULL)
     at, where = _leave_generic(r)
+
+    def give_passed(kind: Value | int, extent: Value | int = 0) -> None:
+        r.give(pass_or_fault(r, kind, lane, at, size, where, write, extent))
+
     with r.when(r.equals(where, Space.GLOBAL)):
         r.give_if(find_array(r, at, count, r["worker"]), r.as_pointer(at))
-        _give_passed(r, FaultKind.OUT_OF_BOUNDS, at, where)
+        give_passed(FaultKind.OUT_OF_BOUNDS)
     constant = r.either(r.equals(where, Space.CONST), r.equals(where, Space.PARAM))
     with r.when(r.both(constant, r.differs(write, 0))):
         record_fault(r, FaultKind.READ_ONLY, lane, at, size, where, write)
@@ -146,7 +159,7 @@ def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I
         found = r.reserve("ptr")
         wrong = locate_block(r, at, found)
         with r.when(r.differs(wrong, 0)):
-            _give_passed(r, wrong, at, where)
+            give_passed(wrong)
         owner.put(r.field(found, 0, "ptr"))
         offset.put(at & OFFSETS)
     base, extent = r.variable("ptr", NULL), r.variable("i64", 0)
@@ -163,7 +176,7 @@ def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I
             extent.put(r.field(ctx, length, "i64"))
     end = offset.get() + count
     with r.when(r.either(r.is_above(end, extent.get()), r.is_below(end, offset.get()))):
-        _give_passed(r, FaultKind.OUT_OF_BOUNDS, at, where, extent.get())
+        give_passed(FaultKind.OUT_OF_BOUNDS, extent.get())
     with r.when(r.equals(where, Space.LOCAL)):
         base.put(r.at(base.get(), r.wide(lane) * extent.get()))
     r.give(r.at(base.get(), offset.get()))
@@ -180,13 +193,6 @@ def _leave_generic(r: Routine) -> tuple[Value, Value]:
                 address.put(offset)
                 space.put(Space[name.upper()])
     return address.get(), space.get()
-
-
-def _give_passed(
-    r: Routine, kind: Value | int, address: Value, space: Value, extent: Value | int = 0
-) -> None:
-    """Return what a lenient launch gives an access out of bounds; else record a fault and return null."""
-    r.give(pass_or_fault(r, kind, r["lane"], address, r["size"], space, r["write"], extent))
 
 
 @routine("tw_cluster_place", "i32", "ctx", "block")

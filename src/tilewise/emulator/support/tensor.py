@@ -401,19 +401,20 @@ def _fetch(r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I64, 
         with r.when(r.differs(r.field(plan, PLAN.SPOIL, "i32"), 0)):
             r.fill(scratch, 0xFF, row)
         with r.otherwise():
-            _fill(r, scratch, row)
+            with r.when(r.equals(r.field(plan, PLAN.NAN, "i32"), 0)):
+                r.fill(scratch, 0, row)
+            with r.otherwise(), r.count(row, step=2) as at:
+                r.put(r.at(scratch, at), 0, r.const("i16", _NAN))
             with r.when(r.is_below(low, high)):
                 _copy_in(r, scratch, unit)
-            with r.when(r.differs(r.field(plan, PLAN.ROUNDS, "i32"), 0)):
-                _round(r, scratch, unit)
+            rounds = r.differs(r.field(plan, PLAN.ROUNDS, "i32"), 0)
+            with (
+                r.when(rounds),
+                r.count(high * unit, low * unit, 4) as at,
+            ):  # to tf32, the upper 19 bits of an f32
+                number = r.cast("bitcast", r.field(r.at(scratch, at), 0, "i32"), "float")
+                r.put(r.at(scratch, at), 0, narrow(r, number, FORMATS["tf32"], "rn") << 13)
     _locate(r, plan, offset, source.get(), 0)
-
-
-def _fill(r: Routine, scratch: Value, row: Value) -> None:
-    with r.when(r.equals(r.field(r["plan"], PLAN.NAN, "i32"), 0)):
-        r.fill(scratch, 0, row)
-    with r.otherwise(), r.count(row, step=2) as at:
-        r.put(r.at(scratch, at), 0, r.const("i16", _NAN))
 
 
 def _copy_in(r: Routine, scratch: Value, unit: Value) -> None:
@@ -428,14 +429,6 @@ def _copy_in(r: Routine, scratch: Value, unit: Value) -> None:
         far = (i * step) * unit
         given = _reach(r, r["place"] + far, unit, 0)
         r.copy(r.at(scratch, i * unit), given, unit)
-
-
-def _round(r: Routine, scratch: Value, unit: Value) -> None:
-    """Round elements to tf32, the upper 19 bits of an f32."""
-    with r.count(r["high"] * unit, r["low"] * unit, 4) as at:
-        place = r.at(scratch, at)
-        number = r.cast("bitcast", r.field(place, 0, "i32"), "float")
-        r.put(place, 0, narrow(r, number, FORMATS["tf32"], "rn") << 13)
 
 
 @routine("tw_tensor_place", "void")
