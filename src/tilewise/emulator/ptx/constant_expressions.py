@@ -16,29 +16,17 @@ from tilewise.emulator.ptx.tokens import TokenReader, integer_of
 
 __all__ = ["constant", "constant_integer", "read_offset"]
 
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_LOGIC: dict[str, Callable[[bool, bool], bool]] = {"||": operator.or_, "&&": operator.and_}
+# What integers and floats have; a quotient of integers is cut off, of floats it is none of these.
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
+    "+": operator.add, "-": operator.sub, "*": operator.mul,
+}  # fmt: skip
 _BITWISE: dict[str, Callable[[int, int], int]] = {"&": operator.and_, "|": operator.or_, "^": operator.xor}
 # Operators that bind more weakly come first.
-_LEVELS: tuple[tuple[str, ...], ...] = (
-    ("||",),
-    ("&&",),
-    ("|",),
-    ("^",),
-    ("&",),
-    ("==", "!="),
-    ("<=", ">=", "<", ">"),
-    ("<<", ">>"),
-    ("+", "-"),
-    ("*", "/", "%"),
-)
+_LEVELS = [
+    words.split() for words in ("||", "&&", "|", "^", "&", "== !=", "<= >= < >", "<< >>", "+ -", "* / %")
+]
 _DEEPEST = 64
 
 
@@ -119,7 +107,7 @@ class _Reader:
             left = self._apply(word, left, self.level(index + 1))
         return left
 
-    def _operator(self, words: tuple[str, ...]) -> str:
+    def _operator(self, words: list[str]) -> str:
         """Take one of some operators if it is next; ``<`` is not that of ``<<``."""
         tokens, at = self.parser.tokens, self.parser.at
         first, second = tokens[at].text, tokens[at + 1].text if at + 1 < len(tokens) else ""
@@ -187,31 +175,26 @@ class _Reader:
         return _wrapped(kind, int(number.value))
 
     def _apply(self, word: str, a: _Number, b: _Number) -> _Number:
-        if word in ("&&", "||"):
-            both = (bool(a.value), bool(b.value))
-            return _Number("s", int(all(both) if word == "&&" else any(both)))
+        if word in _LOGIC:
+            return _Number("s", int(_LOGIC[word](bool(a.value), bool(b.value))))
         if "f" in (a.kind, b.kind):
             return self._apply_real(word, float(a.value), float(b.value))
-        kind = "u" if "u" in (a.kind, b.kind) else "s"
         if word in ("<<", ">>"):
             x, by = int(a.value), int(b.value) % 64  # what a shift by more bits does is not said
             return _wrapped(a.kind, x << by if word == "<<" else x >> by)
+        kind = "u" if "u" in (a.kind, b.kind) else "s"
         x, y = int(_wrapped(kind, int(a.value)).value), int(_wrapped(kind, int(b.value)).value)
-        if word in _COMPARE:
-            return _Number("s", int(_COMPARE[word](x, y)))
         if word in ("/", "%"):
             if not y:
                 raise self.parser.error("a constant divided by zero; another number expected")
             if word == "%":  # of unsigned numbers, whatever they are
                 return _wrapped("u", (x % (1 << 64)) % (y % (1 << 64)))
             return _wrapped(kind, abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1))
-        return _wrapped(kind, (_ARITHMETIC | _BITWISE)[word](x, y))
+        found = (_ARITHMETIC | _BITWISE)[word](x, y)
+        return _Number("s", int(found)) if isinstance(found, bool) else _wrapped(kind, found)
 
     def _apply_real(self, word: str, x: float, y: float) -> _Number:
-        if word in _COMPARE:
-            return _Number("s", int(_COMPARE[word](x, y)))
-        if word in _ARITHMETIC:
-            return _real(_ARITHMETIC[word](x, y))
-        if word == "/" and y:
-            return _real(x / y)
-        raise self.parser.error(f"an operation {word} that floats do not have here; ';' expected")
+        if word not in _ARITHMETIC and (word != "/" or not y):
+            raise self.parser.error(f"an operation {word} that floats do not have here; ';' expected")
+        found = x / y if word == "/" else _ARITHMETIC[word](x, y)
+        return _Number("s", int(found)) if isinstance(found, bool) else _real(found)
