@@ -379,17 +379,14 @@ def walk(
 
 
 def _reverse_post_order(entry: int, following: Callable[[int], list[int]]) -> list[int]:
-    seen = {entry}
+    seen: set[int] = set()
     order: list[int] = []
-    stack = [(entry, iter(following(entry)))]
+    stack = [(entry, False)]
     while stack:
-        block, rest = stack[-1]
-        for target in rest:
-            if target not in seen:
-                seen.add(target)
-                stack.append((target, iter(following(target))))
-                break
-        else:
+        block, done = stack.pop()
+        if done:
             order.append(block)
-            stack.pop()
+        elif block not in seen:
+            seen.add(block)
+            stack += [(block, True), *((target, False) for target in reversed(following(block)))]
     return order[::-1]

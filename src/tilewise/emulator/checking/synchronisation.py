@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from tilewise.emulator.check_layout import CLOCKS, SYNC, WHO
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
-from tilewise.emulator.checking.copies import complete_phase
+from tilewise.emulator.checking.copies import complete_phase, with_rank
 from tilewise.emulator.checking.vector_clocks import acquire, join, release, sync_by_one, widen
-from tilewise.emulator.layout import BARRIER, BLOCK, GENERIC, RANK_SHIFT, WARP, WINDOW, Space
+from tilewise.emulator.layout import BARRIER, BLOCK, GENERIC, WARP, WINDOW, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, Ptr
 from tilewise.emulator.support.checked import serial_of
@@ -168,25 +168,19 @@ def _sync(r: CheckRoutine, addresses: Ptr, mask: I32, space: I32, how: I32) -> N
     alone = r.lone_lane(mask)
     before = r.variable("i64", -1)
     with r.each_lane(mask) as lane:
-        address = r.variable("i64", r.element(addresses, lane, "i64"))
-        shared = r.variable("i32", 0)
-        away = address.get() - GENERIC.SHARED
-        with r.when(r.both(r.equals(space, 0), r.is_below(away, WINDOW))):
-            shared.put(1)
-            address.put(away)
-        with r.when(r.equals(space, Space.SHARED)):
-            shared.put(1)
-        inside = r.differs(shared.get(), 0)
-        with r.when(r.both(r.is_below(address.get(), 1 << RANK_SHIFT), inside)):
-            rank = r.wide(r.field(r["block"], BLOCK.RANK, "i32")) + 1
-            address.put(address.get() | (rank << RANK_SHIFT))
-        with r.when(r.differs(before.get(), address.get())):
-            before.put(address.get())
+        given = r.element(addresses, lane, "i64")
+        away = given - GENERIC.SHARED
+        generic = r.both(r.equals(space, 0), r.is_below(away, WINDOW))
+        inside, address = generic | r.equals(space, Space.SHARED), r.select(generic, away, given)
+        address = r.select(inside, with_rank(r, address), address)
+        shared = r.cast("zext", inside, "i32")
+        with r.when(r.differs(before.get(), address)):
+            before.put(address)
             with r.when(r.both(inside, r.has_any(how, SYNC.PHASE_OVER))):
-                complete_phase(r, address.get() + 1)
+                complete_phase(r, address + 1)
             with r.unless(inside):
                 serial = r.wide(r.field(r["block"], BLOCK.SERIAL, "i32"))
-                near = address.get() ^ ((serial + 1) << 40)
-                sync_by_one(r, shared.get(), near, how, 0, alone)
+                near = address ^ ((serial + 1) << 40)
+                sync_by_one(r, shared, near, how, 0, alone)
             with r.unless(r.both(r.negation(inside), r.has_any(how, SYNC.BLOCK_SCOPE))):
-                sync_by_one(r, shared.get(), address.get(), how, 1, alone)
+                sync_by_one(r, shared, address, how, 1, alone)

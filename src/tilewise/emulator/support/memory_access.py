@@ -110,14 +110,18 @@ def find_range(r: Routine, ranges: Value, count: Value, size: int, address: Valu
     return item, r.is_below(address - first, end - first)
 
 
+def _find_among_arrays(r: Routine, address: Value) -> tuple[Value, Value]:
+    count = r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64")
+    return find_range(r, r.field(r["ctx"], LAUNCH.RANGES, "ptr"), count, 16, address)
+
+
 @routine("tw_find", "i1", "ctx")
 def find_array(r: Routine, address: I64, size: I64, hint: Ptr) -> None:
     """Return whether ``size`` bytes from an address on lie in one array of global memory.
 
     ``hint`` then gets the array's first address, and of how many addresses the array consists, plus one.
     """
-    count = r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64")
-    item, inside = find_range(r, r.field(r["ctx"], LAUNCH.RANGES, "ptr"), count, 16, address)
+    item, inside = _find_among_arrays(r, address)
     first, end = r.field(item, 0, "i64"), r.field(item, 8, "i64")
     r.give_if(r.negation(inside) | r.is_above(size, end - address), 0)
     r.put(hint, 0, first)
@@ -290,16 +294,12 @@ def _find_zeros(r: Routine, place: MutableValue) -> None:
     with r.when(r.both(shared, r.is_at_most(end, _MULTIPROCESSOR))):
         place.put(zeros)
     with r.when(r.equals(r["space"], Space.GLOBAL)):
-        ranges = r.field(r["ctx"], LAUNCH.RANGES, "ptr")
-        with r.count(r.field(r["ctx"], LAUNCH.RANGE_COUNT, "i64")) as i:
-            item = r.item(ranges, i, 16)
-            first, last = r.field(item, 0, "i64"), r.field(item, 8, "i64")
-            size = last - first
-            given = (size + (_GIVEN_OUT - 1)) & (-_GIVEN_OUT)
-            away = r["address"] - first
-            fits = r.is_at_most(away + count, given)
-            with r.when(r.both(fits, r.is_below(away, given))):
-                place.put(zeros)
+        item, _ = _find_among_arrays(r, r["address"])
+        first, last = r.field(item, 0, "i64"), r.field(item, 8, "i64")
+        given = (last - first + (_GIVEN_OUT - 1)) & (-_GIVEN_OUT)
+        away = r["address"] - first
+        with r.when(r.both(r.is_at_most(away + count, given), r.is_below(away, given))):
+            place.put(zeros)
 
 
 # -- accesses of some lanes ---------------------------------------------------------------------------

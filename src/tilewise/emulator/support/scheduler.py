@@ -123,7 +123,10 @@ class _ClusterRoutine(Routine):
         first = self["first"]
         turns = self.change(first, BLOCK.TURNS, "add", self.wide(self.ready.get()), "i64")
         self.change(first, BLOCK.PROGRESS, "add", self.wide(self.progress.get()), "i64")
-        count, seen = _sum_progress(self, first), self.field(first, BLOCK.SEEN, "i64")
+        total = self.variable("i64", 0)
+        with each_block(self, first) as (_, block):
+            total.add(self.field(block, BLOCK.PROGRESS, "i64"))
+        count, seen = total.get(), self.field(first, BLOCK.SEEN, "i64")
         self.put(first, BLOCK.SEEN, count)
         still = self.equals(count, seen)
         with self.when(self.either(still, self.is_above(turns, _TURNS))):
@@ -168,15 +171,6 @@ def _choose_step(r: Routine, warps: I64, wish: I64) -> None:
             divisor.put(a % b)
         r.give_if(r.equals(divided.get(), 1), step.get())
         step.add(1)
-
-
-@routine("tw_counted", "i64", "ctx")
-def _sum_progress(r: Routine, first: Ptr) -> None:
-    """Return what the blocks of a cluster have counted, all together."""
-    total = r.variable("i64", 0)
-    with each_block(r, first) as (_, block):
-        total.add(r.field(block, BLOCK.PROGRESS, "i64"))
-    r.give(total.get())
 
 
 # -- the beginning of a cluster --------------------------------------------------------------------
