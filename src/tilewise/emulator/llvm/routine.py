@@ -92,9 +92,14 @@ class Routine(Emitter):
         super().__init__()
         self.name, self.result = name, result
         self.parameters = {key: Value(type_, f"%{key}", self) for key, type_ in parameters.items()}
+        self._named = dict(self.parameters)
 
     def __getitem__(self, name: str) -> Value:
-        return self.parameters[name]
+        return self._named[name]
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        """Name a value, for what is written next, as parameters have names."""
+        self._named[name] = value
 
     def text(self) -> str:
         """Return the function's text; one that comes to its end returns nothing, or 0 where it has an i32 to return."""

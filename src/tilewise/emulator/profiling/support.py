@@ -50,7 +50,7 @@ class Figure(IntEnum):
 class WAY:
     """A way of the pattern cache: the distances between lanes, and the figures of such an access."""
 
-    KEYS = 0  # distance of each lane
+    # At its beginning: the distance of each lane.
     FIGURES = 256
     MASK, WINDOW = 448, 452
     BASE = 456  # where it was seen last

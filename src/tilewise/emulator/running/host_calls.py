@@ -57,11 +57,10 @@ class HostCallHandler:
         build: Build,
         ranges: Sequence[Range],
         shared_bytes: int,
-        constants: tuple[int, int],
-        parameters: tuple[int, int],
+        windows: Sequence[tuple[int, int, int]],
     ) -> None:
-        self.build, self.ranges, self.shared_bytes = build, ranges, shared_bytes
-        self.windows = ((GENERIC.CONST, *constants), (GENERIC.PARAM, *parameters))
+        """``windows``: of those that all threads share, where it begins, and address and size of its memory."""
+        self.build, self.ranges, self.shared_bytes, self.windows = build, ranges, shared_bytes, windows
         self.lock = threading.Lock()
         self.printed: list[tuple[int, bytes]] = []  # block, text
         self.size = 0

@@ -27,6 +27,7 @@ from tilewise.emulator.layout import (
     BARRIERS,
     BLOCK,
     FAULT,
+    GENERIC,
     LAUNCH,
     OFFSETS,
     QUEUE,
@@ -312,13 +313,11 @@ class _LaunchRun:
             self.table.set(8 * i, address)
         self.zeros = PlainMemory(ZERO_BYTES)
         self.shared_bytes = build.shared_bytes + launch.shared
-        self.host = HostCallHandler(
-            build,
-            self.ranges,
-            self.shared_bytes,
-            (self.constants.address, build.constant_bytes),
-            (self.parameters.address, build.parameter_bytes),
+        windows = (
+            (GENERIC.CONST, self.constants.address, build.constant_bytes),
+            (GENERIC.PARAM, self.parameters.address, build.parameter_bytes),
         )
+        self.host = HostCallHandler(build, self.ranges, self.shared_bytes, windows)
         self.sequence = order_clusters(runner.order, self.clusters)
         self.started = np.zeros(0 if self.sequence is None else self.clusters, np.uint8)
         self.interleaved = count_interleaved(runner.order, self.clusters)

@@ -311,35 +311,28 @@ def _put(r: Routine, place: Value, source: Value, count: Value, reduces: int) ->
 
 
 # -- tensormap.replace and tensormap.cp_fenceproxy -------------------------------------------------
-@routine("tw_map_set", "i32", *POINTERS)
-def _set_map_field(
-    r: Routine, address: I64, space: I32, field: I64, length: I64, value: I64, lane: I32, line: I32
-) -> None:
-    """Set the field of ``length`` bytes at offset ``field`` of the map at an address."""
-    place = _find_map(r, address, space, lane, 1)
-    some = r.variable("i64", 0)
-    for offset in range(0, BYTES, 8):
-        some.put(some.get() | r.field(place, offset, "i64"))
-    ours = r.equals(r.field(place, MAP.MAGIC, "i64"), MAGIC)
-    fresh = r.equals(some.get(), 0)
-    refuse_if(r, r.negation(ours | fresh), _FOREIGN, address)
-    r.put(place, MAP.MAGIC, r.const("i64", MAGIC))
-    there = r.at(place, field)
-    for size in (1, 2, 8):
-        with r.when(r.equals(length, size)):
-            # What does not fit becomes the largest number, which no map may have there.
-            most = r.const("i64", (1 << 8 * size) - 1)
-            r.put(there, 0, r.resize(r.intrinsic("llvm.umin", value, most), f"i{8 * size}", False))
-
-
 @routine("tw_map_replace", "i32", *POINTERS)
 def _replace_map_fields(
     r: Routine, addresses: Ptr, values: Ptr, space: I32, field: I64, length: I64, mask: I32, line: I32
 ) -> None:
-    """Set a field of the map at each lane's address."""
+    """Set the field of ``length`` bytes at offset ``field`` of the map at each lane's address."""
     with r.each_lane(mask) as lane:
+        r["lane"] = lane
         address, value = (r.element(source, lane, "i64") for source in (addresses, values))
-        r.give_unless_zero(_set_map_field(r, address, space, field, length, value, lane))
+        place = _find_map(r, address, space, lane, 1)
+        some = r.variable("i64", 0)
+        for offset in range(0, BYTES, 8):
+            some.put(some.get() | r.field(place, offset, "i64"))
+        ours = r.equals(r.field(place, MAP.MAGIC, "i64"), MAGIC)
+        fresh = r.equals(some.get(), 0)
+        refuse_if(r, r.negation(ours | fresh), _FOREIGN, address)
+        r.put(place, MAP.MAGIC, r.const("i64", MAGIC))
+        there = r.at(place, field)
+        for size in (1, 2, 8):
+            with r.when(r.equals(length, size)):
+                # What does not fit becomes the largest number, which no map may have there.
+                most = r.const("i64", (1 << 8 * size) - 1)
+                r.put(there, 0, r.resize(r.intrinsic("llvm.umin", value, most), f"i{8 * size}", False))
 
 
 @routine("tw_map_copy", "i32", *POINTERS)
@@ -355,15 +348,11 @@ def _copy_map(r: Routine, target: I64, source: I64, lane: I32, line: I32) -> Non
 def _fill(r: Routine, addresses: Ptr, sizes: Ptr, mask: I32, line: I32) -> None:
     """Fill a stretch for each lane of ``mask``: 0, or 1 after a fault."""
     with r.each_lane(mask) as lane:
+        r["lane"] = lane
         address, count = (r.element(source, lane, "i64") for source in (addresses, sizes))
-        r.give_unless_zero(_fill_one(r, address, count, lane))
-
-
-@routine("tw_fill_one", "i32", *POINTERS)
-def _fill_one(r: Routine, address: I64, count: I64, lane: I32, line: I32) -> None:
-    wrong = r.has_any(count, STEP - 1) | r.is_above(count, MOST_BYTES)
-    refuse_if(r, wrong, _BAD_FILL, count)
-    place = find_span(r, address, count, Space.SHARED, 1)
-    with r.when(is_checked(r)):
-        check_touch(r, lane, address, count, Space.SHARED, Action.STORE)
-    r.fill(place, 0, count)
+        wrong = r.has_any(count, STEP - 1) | r.is_above(count, MOST_BYTES)
+        refuse_if(r, wrong, _BAD_FILL, count)
+        place = find_span(r, address, count, Space.SHARED, 1)
+        with r.when(is_checked(r)):
+            check_touch(r, lane, address, count, Space.SHARED, Action.STORE)
+        r.fill(place, 0, count)

@@ -95,11 +95,8 @@ class _PlanRoutine(Routine):
         wants = self.differs(asked, 0)
         self.refuse(self.both(self.im2col, self.negation(wants)), 3)
         self.refuse(self.both(self.negation(self.im2col), wants), 4)
-        kinds, last = (
-            (self.type_number, self.interleave, self.swizzle, self.nan),
-            (len(ELEMENT_SIZES) - 1, 2, 3, 1),
-        )
-        for value, most in zip(kinds, last, strict=True):
+        self.refuse(self.is_above(self.type_number, len(ELEMENT_SIZES) - 1), 10)
+        for value, most in ((self.interleave, 2), (self.swizzle, 3), (self.nan, 1)):
             self.refuse(self.is_above(value, most), 10)
         floating = self.is_at_least(self.type_number, _FLOATS)
         self.refuse(self.both(self.differs(self.nan, 0), self.negation(floating)), 10)
