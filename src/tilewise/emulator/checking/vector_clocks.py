@@ -241,7 +241,7 @@ def sync_by_one(r: CheckRoutine, shared: I32, key: I64, how: I32, wide: I32, lan
 
 # -- the beginning of a block ----------------------------------------------------------------------
 @routine("tw_check_begin", "void", "ctx", "block")
-def _begin_block(r: CheckRoutine) -> None:
+def _begin_block(r: CheckRoutine, cluster: I64) -> None:
     """Mark a block's shared memory as uninitialised; with the first block of a cluster, reset the cluster's clocks."""
     cells = r.field(r["block"], BLOCK.CELLS, "ptr")
     r.give_if(r.is_null(cells))
@@ -249,11 +249,7 @@ def _begin_block(r: CheckRoutine) -> None:
     stride = r.check_field(CHECK.STRIDE)
     r.fill(r.at(cells, stride * CELLS.STATE), 0x0F, (shared + 3) & -4)
     rank = r.field(r["block"], BLOCK.RANK, "i32")
-    number = r.wide(r.field(r["block"], BLOCK.CLUSTER_Z, "i32"))
-    for offset, size in ((BLOCK.CLUSTER_Y, LAUNCH.CLUSTERS_Y), (BLOCK.CLUSTER_X, LAUNCH.CLUSTERS_X)):
-        here = r.wide(r.field(r["block"], offset, "i32"))
-        number = number * r.field(r["ctx"], size, "i64") + here
-    number = number * r.field(r["ctx"], LAUNCH.CLUSTER, "i64") + r.wide(rank)
+    number = cluster * r.field(r["ctx"], LAUNCH.CLUSTER, "i64") + r.wide(rank)
     first = number * r.field(r["ctx"], LAUNCH.WARPS, "i64")
     r.put(r["block"], BLOCK.SERIAL, r.narrow(first))
     r.put(r["block"], BLOCK.USED, 0)

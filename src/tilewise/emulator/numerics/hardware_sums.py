@@ -89,13 +89,15 @@ class Sums:
             e.declared[rule.name] = routine.text().replace("define ", "define internal ", 1)
 
     # -- the quick way --------------------------------------------------------------------------
-    def unfit(self, products: Value, start: Value) -> Value:
-        """Return, as 32 bits, the lanes whose exponents are too large or small for the fast path."""
-        e = self.e
-        good = e.is_at_most(products + _REACH, 2 * _REACH)
-        good |= e.compare("icmp slt", products, _NONE // 2)
-        good &= e.compare("icmp slt", start, _SPECIAL)
-        return e.bits(good) ^ -1
+    def unfit(self, products: Sequence[Value], starts: Sequence[Value]) -> Value:
+        """Return, as 32 bits, the lanes in which exponents of a sum are too large or small for the fast path."""
+        e, found = self.e, self.e.const("i32", 0)
+        for product, start in zip(products, starts, strict=True):
+            good = e.is_at_most(product + _REACH, 2 * _REACH)
+            good |= e.compare("icmp slt", product, _NONE // 2)
+            good &= e.compare("icmp slt", start, _SPECIAL)
+            found |= e.bits(good) ^ -1
+        return found
 
     def scales(self, products: Value, start: Value) -> tuple[Value, Value]:
         """Return the factor that makes terms whole numbers, and the value of 1 in that unit."""
@@ -153,9 +155,7 @@ class Sums:
                 pairs = zip(sums[::2], sums[1::2], strict=False)
                 sums = [e.intrinsic("llvm.smax", *pair) for pair in pairs] + sums[len(sums) & ~1 :]
             tops.append(sums[0])
-        unfit = e.const("i32", 0)
-        for top, low in zip(tops, lows, strict=True):
-            unfit |= self.unfit(top, low)
+        unfit = self.unfit(tops, lows)
         sure, done = e.label("sure"), e.label("done")
         e.branch(e.equals(unfit, 0), no=sure, likely=True)
         for i, (start, place) in enumerate(zip(starts, places, strict=True)):

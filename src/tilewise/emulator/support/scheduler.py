@@ -208,6 +208,7 @@ def begin_cluster(r: Routine, first: Ptr, number: I64) -> None:
     with each_block(r, first) as (rank, block):
         _place_block(r, number, rank, block=block)
         _reset_block(r, block=block)
+        r.call("tw_check_begin", "void", ctx, block, number)
     r.put(first, BLOCK.ACTIVE, 1)
 
 
@@ -259,4 +260,3 @@ def _reset_block(r: Routine) -> None:
         some = (1 << (room & 31)) - 1
         r.put(warp, WARP.LIVE, r.select(r.is_below(room, 32), some, -1))
         r.fill(r.field(warp, WARP.LOCAL, "ptr"), _POISON, local)
-    r.call("tw_check_begin", "void", ctx, block)

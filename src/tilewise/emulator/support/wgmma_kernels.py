@@ -346,36 +346,23 @@ class _Tile:
                 item.put(r.intrinsic("llvm.smax", item.get(), row + column))
         most = [item.get() for item in tops]
         lows = [exponents(r, start, made.rule.start) for start in starts]
-        unfit = r.const("i32", 0)
-        for top, low in zip(most, lows, strict=True):
-            unfit |= made.unfit(top, low)
+        unfit = made.unfit(most, lows)
         found = [r.variable(_NUMBERS, start) for start in starts]
         with r.when(r.equals(unfit, 0)):
-            self._quick(made, starts, list(zip(most, lows, strict=True)), numbers, found)
+            scales = [made.scales(*pair) for pair in zip(most, lows, strict=True)]
+            totals = [r.variable(vector("i32"), r.const(vector("i32"), 0)) for _ in starts]
+            with r.count(self.total, step=2) as k:
+                for more in range(2):
+                    pairs = self._pairs(k + more, numbers, self.panel.row, "float")
+                    for total, (scale, _), pair in zip(totals, scales, pairs, strict=True):
+                        total.add(made.term(r.op("fmul", *pair), scale))
+            for i, (scale, unit) in enumerate(scales):
+                found[i].put(made.quick(totals[i].get(), starts[i], scale, unit, most[i]))
         with r.otherwise():
             self._sure(made, starts, numbers, found)
         results = [item.get() for item in found]
         for place, value in zip(places, encode(r, form.d_type, results), strict=True):
             r.store(value, place.ref, 4)
-
-    def _quick(
-        self,
-        made: Sums,
-        starts: list[Value],
-        tops: list[tuple[Value, Value]],
-        numbers: Value,
-        found: list[MutableValue],
-    ) -> None:
-        r = self.r
-        scales = [made.scales(*pair) for pair in tops]
-        totals = [r.variable(vector("i32"), r.const(vector("i32"), 0)) for _ in starts]
-        with r.count(self.total, step=2) as k:
-            for more in range(2):
-                pairs = self._pairs(k + more, numbers, self.panel.row, "float")
-                for total, (scale, _), pair in zip(totals, scales, pairs, strict=True):
-                    total.add(made.term(r.op("fmul", *pair), scale))
-        for i, (scale, unit) in enumerate(scales):
-            found[i].put(made.quick(totals[i].get(), starts[i], scale, unit, tops[i][0]))
 
     def _sure(self, made: Sums, starts: list[Value], numbers: Value, found: list[MutableValue]) -> None:
         r = self.r

@@ -80,11 +80,14 @@ def _record(r: Routine, state: Value, index: Value) -> Value:
 
 
 @contextmanager
-def _each_warp_of_group(r: Routine) -> Iterator[tuple[Value, Value]]:
-    """Write a loop over the four warps of the warpgroup; yield the 64-bit number and the warp."""
+def _each_warp_of_group(r: Routine, which: Value | None = None) -> Iterator[Value]:
+    """Write a loop over the four warps of the warpgroup, or those whose bits are set in ``which``; yield the warp."""
     start = r.wide(r.field(r["warp"], WARP.INDEX, "i32") & (-_WARPS))
     with r.count(_WARPS) as number:
-        yield number, find_warp(r, r["block"], start + number)
+        warp = find_warp(r, r["block"], start + number)
+        selected = Value("i1", "true") if which is None else r.has_any(which >> r.narrow(number), 1)
+        with r.when(selected):
+            yield warp
 
 
 def _moves_sums(r: Routine) -> Value:
@@ -206,7 +209,7 @@ def _perform_groups(r: Routine, which: I32, target: I32) -> None:
     panel = r.reserve(f"[{PANEL_BYTES} x i8]", 64)
     with r.loop() as rounds:
         leader, oldest = r.variable("ptr", NULL), r.variable("ptr", NULL)
-        with _each_warp_of_group(r) as (number, warp), r.when(_is_selected(r, number)):
+        with _each_warp_of_group(r, which) as warp:
             record = _find_next(r, target, warp=warp)
             free = r.is_null(leader.get())
             with r.when(r.both(free, r.differs(record, NULL))):
@@ -216,7 +219,7 @@ def _perform_groups(r: Routine, which: I32, target: I32) -> None:
         count = _count_run(r, target, warp=leader.get())
         info = r.field(oldest.get(), RECORD.INFO, "ptr")
         _invoke(r, info, INFO.PACK, leader.get(), oldest.get(), count, panel)
-        with _each_warp_of_group(r) as (number, warp), r.when(_is_selected(r, number)):
+        with _each_warp_of_group(r, which) as warp:
             record = _find_next(r, target, warp=warp)
             with r.when(r.differs(record, NULL)):
                 length = _count_run(r, target, warp=warp)
@@ -228,10 +231,6 @@ def _perform_groups(r: Routine, which: I32, target: I32) -> None:
                     own = r.field(record, RECORD.INFO, "ptr")
                     _invoke(r, own, INFO.MULTIPLY, warp, record, count, panel)
                     _finish(r, count, warp=warp)
-
-
-def _is_selected(r: Routine, number: Value) -> Value:
-    return r.differs((r["which"] >> r.resize(number, "i32", False)) & 1, 0)
 
 
 def _invoke(
@@ -248,7 +247,7 @@ def _invoke(
 def _groups_of_all(r: Routine) -> None:
     """Return how many groups all four warps of the warpgroup have committed."""
     least = r.variable("i32", -1)
-    with _each_warp_of_group(r) as (_, warp):
+    with _each_warp_of_group(r) as warp:
         closed = r.field(_state(r, warp), PRODUCTS.COMMITTED, "i32")
         least.put(r.intrinsic("llvm.umin", least.get(), closed))
     r.give(least.get())
@@ -324,7 +323,7 @@ def _commit(r: Routine, mask: I32, line: I32) -> None:
         heads = r.equals((advance_seed(r) >> 40) & 1, 0)
         with r.when(heads):
             _perform_own(r, closed)
-    with _each_warp_of_group(r) as (_, warp):
+    with _each_warp_of_group(r) as warp:
         _resume(r, warp, least)
 
 
