@@ -56,9 +56,11 @@ def _in_block(block: Block, analysis: Analysis) -> list[Group]:
         alone = _group_of_one(instruction, analysis)
         if alone is not None:
             groups = current.setdefault(alone.base.name, [])
-            fitting = next((group for group in groups if _fit_together(group, alone)), None)
-            if fitting is not None:
-                _join(fitting, alone)
+            for group in groups:
+                # They are aligned for the same values of u.
+                if (alone.low - group.anchor) % min(alone.align, group.align) == 0:
+                    _join(group, alone)
+                    break
             else:
                 groups.append(alone)
                 done.append(alone)
@@ -90,11 +92,6 @@ def _group_of_one(instruction: Instruction, analysis: Analysis) -> Group | None:
     if any((lane - min(shape.lanes)) % size for lane in shape.lanes):
         return None
     return Group(place.base, low, place.offset + max(shape.lanes) + size, size, low, [instruction])
-
-
-def _fit_together(group: Group, other: Group) -> bool:
-    """Whether the accesses of two groups are aligned for the same values of u."""
-    return (other.low - group.anchor) % min(other.align, group.align) == 0
 
 
 def _join(group: Group, other: Group) -> None:

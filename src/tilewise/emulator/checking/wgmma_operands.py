@@ -40,9 +40,11 @@ def _report(r: CheckRoutine, kind: FindingKind, before: Value | int, lane: Value
     record_finding(r, kind, accessor(r, lane), before, 0, accessor(r, WHO.WHOLE))
 
 
-def _first_lane(r: CheckRoutine) -> Value:
-    """The number of the lowest lane in ``mask``."""
-    return r.find_lowest(r["mask"]) & 31
+def _report_in_flight(r: CheckRoutine, table: Value, entry: Value, kind: FindingKind) -> None:
+    """Report what the lanes of ``mask`` do with a register that a product in flight uses."""
+    group, done = r.field(entry, _GROUP, "i32"), r.field(table, _DONE, "i32")
+    with r.when(r.compare("icmp sgt", group, done)):
+        _report(r, kind, r.field(entry, _ISSUED, "i32"), r.find_lowest(r["mask"]) & 31)
 
 
 @check_routine("tw_check_ordered")
@@ -57,18 +59,12 @@ def _fence(r: CheckRoutine) -> None:
     merge_private_clock(r)
 
 
-def _in_flight(r: CheckRoutine, entry: Value) -> Value:
-    group = r.field(entry, _GROUP, "i32")
-    return r.compare("icmp sgt", group, r.field(r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS), _DONE, "i32"))
-
-
 @check_routine("tw_check_wrote")
 def _check_write(r: CheckRoutine, number: I32, mask: I32, counts: I32, line: I32) -> None:
     """Check and record a write of a register; ``counts`` is whether a fence has to order it."""
     table = r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS)
     entry = r.item(table, number, ENTRY_BYTES)
-    with r.when(_in_flight(r, entry)):
-        _report(r, FindingKind.REGISTER_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
+    _report_in_flight(r, table, entry, FindingKind.REGISTER_IN_FLIGHT)
     with r.when(r.differs(counts, 0)):
         r.put(entry, _WRITTEN, line)
         r.put(table, _WRITES, 1)
@@ -77,9 +73,8 @@ def _check_write(r: CheckRoutine, number: I32, mask: I32, counts: I32, line: I32
 @check_routine("tw_check_sums")
 def _check_read(r: CheckRoutine, number: I32, mask: I32, line: I32) -> None:
     """Report a read of a sum that a wgmma in flight may yet change."""
-    entry = r.item(r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS), number, ENTRY_BYTES)
-    with r.when(_in_flight(r, entry)):
-        _report(r, FindingKind.SUM_IN_FLIGHT, r.field(entry, _ISSUED, "i32"), _first_lane(r))
+    table = r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS)
+    _report_in_flight(r, table, r.item(table, number, ENTRY_BYTES), FindingKind.SUM_IN_FLIGHT)
 
 
 @check_routine("tw_check_used")

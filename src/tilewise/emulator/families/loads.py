@@ -65,7 +65,7 @@ def set_all(e: Context, targets: tuple[Operand, ...], values: list[Value], type_
 def _fast_load(e: Context, access: MemoryAccess, pointer: str, scalar: bool) -> list[Value]:
     element = llvm_scalar(access.type)
     if not pointer:
-        return gather(e, access, pointers(e, access, ""))
+        return gather(e, access, pointers(e, access))
     assert access.lanes is not None
     if access.uniform:
         values = [

@@ -62,7 +62,7 @@ def store(e: Context, instruction: Instruction) -> None:
 
 def _fast_store(e: Context, access: MemoryAccess, pointer: str, values: list[Value]) -> None:
     if not pointer:
-        scatter(e, access, pointers(e, access, ""), values)
+        scatter(e, access, pointers(e, access), values)
         return
     assert access.lanes is not None
     if access.uniform:

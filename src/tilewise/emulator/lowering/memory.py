@@ -222,8 +222,10 @@ def pointer_of(e: Context, access: MemoryAccess, address: Value) -> str:
     return e.offset(_BASES[access.space], address)
 
 
-def _pointers(e: Context, access: MemoryAccess) -> Value:
-    """Return each lane's pointer, for lanes at any addresses."""
+def pointers(e: Context, access: MemoryAccess, start: str | None = None) -> Value:
+    """Return each lane's pointer, behind the fast path's check; without ``start`` for lanes at any addresses."""
+    if start and access.lanes is not None:
+        return e.set("<32 x ptr>", f"getelementptr i8, ptr {start}, {e.lanes('i64', access.lanes)}")
     if access.space == Space.LOCAL:  # every thread has a part of its own
         own = e.lanes("i64", [lane * e.program.local_bytes for lane in range(32)])
         mine = e.load("ptr", e.offset("%warp", WARP.LOCAL), 8)
@@ -231,14 +233,6 @@ def _pointers(e: Context, access: MemoryAccess) -> Value:
     if access.space in _FLAT:
         return e.set("<32 x ptr>", f"inttoptr {access.base} to <32 x ptr>")
     return e.set("<32 x ptr>", f"getelementptr i8, ptr {_BASES[access.space]}, {access.base}")
-
-
-def pointers(e: Context, access: MemoryAccess, start: str | None) -> Value:
-    """Return each lane's pointer, behind the fast path's check."""
-    if not start:
-        return _pointers(e, access)
-    assert access.lanes is not None
-    return e.set("<32 x ptr>", f"getelementptr i8, ptr {start}, {e.lanes('i64', access.lanes)}")
 
 
 def remember_array(e: Context, access: MemoryAccess, pointer_bits: Value) -> None:

@@ -92,14 +92,10 @@ def expand(e: Context, value: Value, shape: Shape | None) -> Value:
     if shape is None or shape.uniform:
         return wide
     # A register of a floating-point type may hold an integer's bits.
-    whole = f"i{_width_of(value.type)}"
+    bits_of_scalar = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+    whole = f"i{bits_of_scalar.get(value.type) or value.type[1:]}"
     bits = e.cast("bitcast", wide, whole)
     return e.cast("bitcast", bits + e.lanes(whole, shape.lanes), value.type)
-
-
-def _width_of(scalar: str) -> int:
-    """Bits of an LLVM scalar type."""
-    return {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(scalar) or int(scalar[1:])
 
 
 def write(e: Context, register: Register, value: Value, type_: str, shape: Shape | None = UNIFORM) -> None:

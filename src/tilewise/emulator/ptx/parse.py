@@ -302,15 +302,12 @@ class Parser(TokenReader):
             fresh = replace(function, registers={}, variables={}, body=[], tables={})
             fresh.parameters = [replace(variable) for variable in function.parameters]
             fresh.returns = [replace(variable) for variable in function.returns]
-            Parser(function.unread, function.body_line, self).body_of(fresh)
+            reader = Parser(function.unread, function.body_line, self)
+            reader.scope.enter(fresh)
+            reader.block()
             for name in ("registers", "variables", "parameters", "returns", "body", "tables"):
                 setattr(function, name, getattr(fresh, name))
             function.unread = ""  # the last step: others look at it without the lock
-
-    def body_of(self, function: PtxFunction) -> None:
-        """Read all words as the body of a function."""
-        self.scope.enter(function)
-        self.block()
 
     def performance(self, function: PtxFunction) -> None:
         part = self.take().text

@@ -42,8 +42,17 @@ class Scope:
         """Begin a function: its parameters have names."""
         self.function, self.blocks = function, [dict(self.shared_names)]
         for variable in (*function.parameters, *function.returns):
-            if variable.space == "reg":
-                self._name_parameter(function, variable)
+            if variable.space != "reg":
+                continue
+            name, _, part = variable.name.partition(".")
+            unique = self.blocks[0].get(name) if part else None
+            unique = unique or self.unused(function, name)
+            self.blocks[0][name] = unique
+            if part:
+                self.vectors[unique] = ELEMENTS.index(part) + 1
+                unique = f"{unique}.{part}"
+            variable.name = unique
+            function.registers[unique] = variable.type
 
     def open_block(self) -> None:
         self.blocks.append({})
@@ -124,14 +133,3 @@ class Scope:
             self.serial += 1
             unique = f"{name}#{self.serial}"
         return unique
-
-    def _name_parameter(self, function: PtxFunction, variable: PtxVariable) -> None:
-        name, _, part = variable.name.partition(".")
-        unique = self.blocks[0].get(name) if part else None
-        unique = unique or self.unused(function, name)
-        self.blocks[0][name] = unique
-        if part:
-            self.vectors[unique] = ELEMENTS.index(part) + 1
-            unique = f"{unique}.{part}"
-        variable.name = unique
-        function.registers[unique] = variable.type
