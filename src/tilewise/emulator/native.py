@@ -10,7 +10,7 @@ import pkgutil
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
@@ -194,20 +194,14 @@ _PACKAGES = ("tilewise.emulator.support", "tilewise.emulator.checking", "tilewis
 
 def _support_text() -> str:
     """Return the run-time support that compiled kernels call, as one LLVM module, which is linked to every kernel."""
-    packages = [import_module(name) for name in _PACKAGES]
-    names = [
-        item.name for found in packages for item in pkgutil.iter_modules(found.__path__, f"{found.__name__}.")
-    ]
-    return join_modules(routine for name in names for routine in _routines_of(name))
-
-
-def _routines_of(name: str) -> Iterator[Routine]:
-    module = import_module(name)
-    for item in vars(module).values():
-        if isinstance(item, Declaration) and item.write_body.__module__ == name:
-            yield item.write()
-    if hasattr(module, "routines"):
-        yield from module.routines()
+    routines: list[Routine] = []
+    for package in map(import_module, _PACKAGES):
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            module = import_module(found.name)
+            declared = [item for item in vars(module).values() if isinstance(item, Declaration)]
+            routines += [item.write() for item in declared if item.write_body.__module__ == found.name]
+            routines += module.routines() if hasattr(module, "routines") else ()
+    return join_modules(routines)
 
 
 _READY: list[bytes] = []  # the support's machine code, if an earlier process saved it

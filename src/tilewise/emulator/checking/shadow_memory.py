@@ -175,10 +175,6 @@ class ShadowWord:
         self.info = self.line | bytes_ | self.flags
         self.same.put(0)
 
-    def is_strong(self, info: Value) -> Value:
-        """Whether an access is atomic or synchronises."""
-        return self.r.differs(self.r.op("and", info, ACCESS.STRONG), 0)
-
     def get(self, column: int) -> Value:
         return self.r.field(self.cell[column], 0, "i32")
 
@@ -285,7 +281,7 @@ def check_and_record(word: ShadowWord) -> None:
             )
             with r.unless(r.both(constant, alike)):
                 word.report(FindingKind.EQUAL_WRITES, who, info)
-    with r.when(r.both(word.is_strong(word.flags), word.is_strong(info))):
+    with r.when(r.both(r.has_any(word.flags, ACCESS.STRONG), r.has_any(info, ACCESS.STRONG))):
         plain, _, writer, write = word.find_conflict(CELLS.PLAIN_STORE, False)
         with r.when(plain):
             word.report(kind, writer, write)
@@ -333,7 +329,7 @@ def _record(word: ShadowWord, time: Value, who: Value, info: Value) -> None:
             r.equals(info >> ACCESS.LINE_BITS, r["line"]),
             r.equals(info & word.bytes & ACCESS.BYTES, 0),
         )
-        with r.when(r.both(word.is_strong(word.flags), r.negation(word.is_strong(info)))):
+        with r.when(r.both(r.has_any(word.flags, ACCESS.STRONG), r.negation(r.has_any(info, ACCESS.STRONG)))):
             # Later atomic accesses do not race with this write, but may with the plain one before it.
             for column, value in zip(CELLS.PLAIN_STORE, (time, who, info), strict=True):
                 word.put(column, value)

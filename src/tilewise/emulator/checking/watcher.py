@@ -28,7 +28,7 @@ from tilewise.emulator.families.cp_async import bytes_to_read
 from tilewise.emulator.families.mbarriers import completion, lane_addresses
 from tilewise.emulator.families.wgmma import matrices_of
 from tilewise.emulator.layout import Space
-from tilewise.emulator.llvm.emit import NULL, Value
+from tilewise.emulator.llvm.emit import LANES, NULL, Value
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.values import read
 from tilewise.emulator.lowering.watch import Touch, touches
@@ -165,14 +165,10 @@ class Checker(Watcher):
     def _lanes(self, item: Touch, instruction: Instruction) -> Value:
         """The lanes whose addresses the instruction accesses."""
         e = self.e
-        few = {"x1": 0xFF, "x2": 0xFFFF}
         if item.action == "copy" and len(instruction.operands) > 3:
             size = bytes_to_read(e, instruction.operands[3], item.size)
             return e.mask() & e.bits(e.differs(size, 0))
-        known = next((few[part] for part in instruction.parts if part in few), None)
-        if known is None or not item.rows:
-            return e.mask()
-        return e.mask() & known
+        return e.mask() & ((1 << item.rows) - 1) if 0 < item.rows < LANES else e.mask()
 
     def _access(self, item: Touch, instruction: Instruction) -> None:
         e = self.e

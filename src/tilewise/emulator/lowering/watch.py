@@ -59,7 +59,7 @@ class Touch:
     action: str  # "load", "store", "atomic", "copy" (the reading half of cp.async), "fill" (its writing half)
     access: MemoryAccess
     addresses: Value  # of all lanes, as 64-bit numbers within the space
-    rows: bool  # whether it is a row of a matrix that the warp moves together
+    rows: int  # how many lanes name rows of matrices that the warp moves together; 0 if it is no such access
 
     @property
     def size(self) -> int:
@@ -78,7 +78,9 @@ def touches(e: Context, instruction: Instruction) -> list[Touch]:
 
 def _touch(e: Context, instruction: Instruction, access: Access) -> Touch:
     operand = instruction.operands[access.operand]
-    if access.rows:  # of 16 bytes, for each lane that names one
+    rows = 0
+    if access.rows:  # of 16 bytes, for each lane that names one: eight of a matrix
+        rows = 8 * next((int(part[1:]) for part in instruction.parts if part in ("x1", "x2")), 4)
         found = access_at(e, instruction, operand, named_space(instruction), 16)
     elif access.size is not None:
         found = access_at(e, instruction, operand, _NAMED[access.space], access.size(instruction))
@@ -88,7 +90,7 @@ def _touch(e: Context, instruction: Instruction, access: Access) -> Touch:
         found = access_at(e, instruction, operand, space, elements_of(instruction))._replace(type=type_)
     else:
         found = access_of(e, instruction, operand)
-    return Touch(access.action, found, every_address(e, found), access.rows)
+    return Touch(access.action, found, every_address(e, found), rows)
 
 
 def access_at(

@@ -18,7 +18,7 @@ from tilewise.emulator.analysis.control_flow import walk
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.layout import BLOCK, LAUNCH, Space
-from tilewise.emulator.llvm.emit import NULL, Value
+from tilewise.emulator.llvm.emit import LANES, NULL, Value
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.values import read_bits
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, touches
@@ -207,7 +207,9 @@ class Counting(Watcher):
     def _count_access(self, instruction: Instruction, number: int, touch: Touch) -> None:
         e = self.e
         access = touch.access
-        rows, kind = _rows(instruction, touch), _kind(touch)
+        # How the lanes share words of shared memory, and how many lanes' addresses count.
+        kind = Kind.LOAD if touch.action == "load" and not touch.rows else Kind.STORE
+        kind, rows = Kind.EACH if touch.action == "atomic" else kind, touch.rows or LANES
         space = _SPACES.get(access.space, "shared")
         about = self._note(
             instruction, number, touch.action, space=space, size=touch.size, rows=rows, kind=int(kind)
@@ -296,20 +298,6 @@ class Counting(Watcher):
         if done:
             e.jump(done)
             e.place(done)
-
-
-def _rows(instruction: Instruction, touch: Touch) -> int:
-    """Return how many lanes' addresses count."""
-    if touch.rows:
-        return 8 * next((int(part[1:]) for part in instruction.parts if part in ("x1", "x2")), 4)
-    return 32
-
-
-def _kind(touch: Touch) -> Kind:
-    """Return how the lanes of an access share words of shared memory."""
-    if touch.action in ("atomic", "fill"):
-        return Kind.EACH
-    return Kind.LOAD if touch.action == "load" and not touch.rows else Kind.STORE
 
 
 def _products(program: Program) -> list[list[int]]:

@@ -131,17 +131,13 @@ def fault(
 
 def locate_thread(build: Build, block: Dim3, linear: int, line: int, cluster: Dim3 = (1, 1, 1)) -> str:
     """Kernel, block, thread and lines, as further lines of a message."""
-    where = f"block {block}{_describe_rank(block, cluster)}, thread {_thread(linear, build.block)}"
+    where = f"block {block}"
+    if cluster != (1, 1, 1):
+        (x, y, z), (sx, sy, sz) = block, cluster
+        rank = x % sx + sx * (y % sy + sy * (z % sz))
+        where += f" (rank {rank} in cluster {(x // sx, y // sy, z // sz)})"
+    where += f", thread {_thread(linear, build.block)}"
     return f"\n  in kernel {readable(build.entry)}, {where}{_quote_line(build, line)}"
-
-
-def _describe_rank(block: Dim3, cluster: Dim3) -> str:
-    """A block's rank and cluster; empty without clusters."""
-    if cluster == (1, 1, 1):
-        return ""
-    (x, y, z), (sx, sy, sz) = block, cluster
-    rank = x % sx + sx * (y % sy + sy * (z % sz))
-    return f" (rank {rank} in cluster {(x // sx, y // sy, z // sz)})"
 
 
 _NOT_COOPERATIVE = (
