@@ -144,19 +144,19 @@ class ShuffledValues:
         rule = operation_of(instruction).lanes
         if rule == "selected":
             yes = self._true(sources[2])
-            parts = [(sources[::2], yes), (sources[1:], self._not(yes))]
+            parts = [(sources[::2], yes), (sources[1:], yes ^ -1)]
         elif rule in ("and", "or") and instruction.parts == ("pred",):
             # Of a false operand of "and", or a true one of "or", it does not matter what the other is.
             one, two = (self._lets(rule == "and", source) for source in sources)
             parts = [
                 (sources, one & two),
-                (sources[1:], one & self._not(two)),
-                (sources[:1], two & self._not(one)),
-                ([], self._not(one | two)),
+                (sources[1:], one & (two ^ -1)),
+                (sources[:1], two & (one ^ -1)),
+                ([], (one | two) ^ -1),
             ]
         elif rule == "compared" and len(sources) == 3 and {"and", "or"} & {*instruction.parts}:
             lets = self._lets("and" in instruction.parts, sources[2])
-            parts = [(sources, lets), (sources[2:], self._not(lets))]
+            parts = [(sources, lets), (sources[2:], lets ^ -1)]
         else:
             return []
         return [(_names(*counting), e.mask() & lanes) for counting, lanes in parts]
@@ -167,10 +167,7 @@ class ShuffledValues:
     def _lets(self, joined_by_and: bool, predicate: Operand) -> Value:
         """The lanes in which a predicate leaves it to the other operand what comes of them."""
         true = self._true(predicate)
-        return true if joined_by_and else self._not(true)
-
-    def _not(self, lanes: Value) -> Value:
-        return self.e.op("xor", lanes, -1)
+        return true if joined_by_and else true ^ -1
 
     def _shuffle(self, instruction: Instruction, sources: Value, named: Value) -> None:
         target = _result(instruction)

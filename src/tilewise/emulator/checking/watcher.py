@@ -31,11 +31,10 @@ from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import LANES, NULL, Value
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.values import read
-from tilewise.emulator.lowering.watch import Touch, touches
+from tilewise.emulator.lowering.watch import Touch, named_space, touches
 from tilewise.emulator.operations.operands import reads, registers_in, writes
 from tilewise.emulator.operations.operation import BarrierUse, GroupUse
 from tilewise.emulator.operations.registry import operation_of
-from tilewise.emulator.ptx.modifiers import space_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector, items_of
 
 __all__ = ["Checker"]
@@ -123,7 +122,7 @@ class Checker(Watcher):
         if spot is not None and _act_of(instruction) == "ask":
             complete = completion(instruction.operands[0])
             over = self.e.bits(self.e.splat(read(self.e, complete, "pred", True)))
-            space, lanes = self._space_of_mbarrier(instruction), self.e.op("and", over, self.e.mask())
+            space, lanes = named_space(instruction), self.e.op("and", over, self.e.mask())
             self._synchronise(spot, space, SYNC.ACQUIRE | SYNC.PHASE_OVER, lanes)
         elif operation.is_fence:
             self._fence(instruction)
@@ -364,12 +363,9 @@ class Checker(Watcher):
         return (value if uniform else e.first_lane(value)) & 15
 
     # -- mbarriers ------------------------------------------------------------------------------
-    def _space_of_mbarrier(self, instruction: Instruction) -> int:
-        return int(Space.SHARED if space_of(instruction) == "shared" else Space.GENERIC)
-
     def _before_mbarrier(self, instruction: Instruction, spot: Value) -> None:
         e, act = self.e, _act_of(instruction)
-        window = self._space_of_mbarrier(instruction)
+        window = named_space(instruction)
         place = e.list_addresses(spot)
         kind = (Action.STORE, 0) if act == "make" else (Action.ATOMIC, ACCESS.STRONG)
         self._call("tw_check", place, e.mask(), _MBARRIER_BYTES, window, *kind, instruction.line, NULL, 4)

@@ -21,7 +21,6 @@ from tilewise.emulator.ptx.syntax import (
     Register,
     Symbol,
     Vector,
-    items_of,
 )
 from tilewise.emulator.ptx.tokens import TokenReader
 from tilewise.emulator.ptx.types import TYPE_BYTES, is_float
@@ -30,7 +29,6 @@ __all__ = [
     "RESERVED",
     "add_offset",
     "elements_of",
-    "flatten",
     "index_array",
     "special_register",
     "split_vector_move",
@@ -83,14 +81,6 @@ def special_register(scope: Scope, name: str) -> Operand:
     if name not in _THREES:
         return Register(name)
     return Vector(tuple(Register(f"{name}.{part}") for part in ELEMENTS))
-
-
-def flatten(operands: Vector) -> Vector:
-    """Replace each vector in a call's arguments or results by its elements."""
-    items: list[Operand] = []
-    for item in operands.items:
-        items += items_of(item)
-    return Vector(tuple(items))
 
 
 def split_vector_move(parser: TokenReader, scope: Scope, instruction: Instruction) -> Instruction:

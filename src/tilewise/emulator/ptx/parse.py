@@ -14,7 +14,6 @@ from tilewise.emulator.ptx.constant_expressions import constant, constant_intege
 from tilewise.emulator.ptx.elements import (
     add_offset,
     elements_of,
-    flatten,
     index_array,
     special_register,
     split_vector_move,
@@ -41,6 +40,7 @@ from tilewise.emulator.ptx.syntax import (
     Register,
     Symbol,
     Vector,
+    items_of,
 )
 from tilewise.emulator.ptx.tokens import TokenReader
 from tilewise.emulator.ptx.types import TYPE_BYTES
@@ -484,20 +484,19 @@ class Parser(TokenReader):
         token = self.now
         if token.text in without:
             raise self.error("a register or a number expected")
+        items: list[Operand] = []
         if self.accept("{"):
-            items = []
             while not self.accept("}"):
                 items.append(self.operand(without=("{", "[")))
                 self.accept(",")
             return Vector(tuple(items))
         if opcode == "bra" and token.kind == "word":  # a label, whatever else has its name
             return Symbol(self.take().text)
-        if opcode == "call" and self.accept("("):  # its arguments, its results
-            items = []
+        if opcode == "call" and self.accept("("):  # its arguments, its results: of a vector, the elements
             while not self.accept(")"):
-                items.append(self.operand())
+                items += items_of(self.operand())
                 self.accept(",")
-            return flatten(Vector(tuple(items)))
+            return Vector(tuple(items))
         if self.accept("["):
             return self.address()
         if token.text == "!" and self.tokens[self.at + 1].kind == "word":
