@@ -50,17 +50,6 @@ def _fence_clock(r: CheckRoutine, slot: Value, wide: int) -> Value:
     return r.at(r.table(CLOCKS.FENCES), row * r.clock_bytes())
 
 
-def _end_phase(r: CheckRoutine, clock: Value, end: Value) -> None:
-    """When the first warp passes: set the phase's end, beyond which the barrier's clock covers nothing."""
-    with r.when(r.equals(r.field(end, 0, "i32"), 0)):
-        now = r.now()
-        r.put(end, 0, now)
-        r.tick()
-        with r.count(r.clock_width()) as i:
-            place = r.item(clock, i, 4)
-            r.put(place, 0, r.intrinsic("llvm.umin", r.field(place, 0, "i32"), now))
-
-
 @check_routine("tw_check_arrive")
 def _arrive(r: CheckRoutine, number: I32, waits: I32, goes_on: I32, relaxed: I32, fences: I32) -> None:
     """A warp arrives at a barrier: 0 to 15 of its block, 16 of its cluster.
@@ -132,7 +121,14 @@ def _pass_barrier(r: CheckRoutine, cluster: I32, fences: I32) -> None:
     which, came = _barrier_slots(r, r.wide(number.get() - 1))
     slot = _slot_of_phase(r, which, r.field(came, 0, "i32"))
     clock, end = _barrier_clock(r, slot), r.item(r.table(CLOCKS.ENDS), slot, 4)
-    _end_phase(r, clock, end)
+    # When the first warp passes, the phase ends: the barrier's clock covers nothing beyond it.
+    with r.when(r.equals(r.field(end, 0, "i32"), 0)):
+        now = r.now()
+        r.put(end, 0, now)
+        r.tick()
+        with r.count(r.clock_width()) as i:
+            place = r.item(clock, i, 4)
+            r.put(place, 0, r.intrinsic("llvm.umin", r.field(place, 0, "i32"), now))
     r.mark_synced(r.field(end, 0, "i32"))
     # NOTE: by the letter it takes a fence; compilers let a barrier do.
     r.put(r.slot_of_warp(CLOCKS.PUBLISHED), 0, r.field(end, 0, "i32"))

@@ -37,14 +37,17 @@ class Outline:
         uses = self.uses[instruction.opcode, instruction.parts]
         if uses * _LONG * 8 < _MANY:  # hardly any is a hundred operations long
             return _compute(e, instruction, *sources)
-        key = _key(instruction, form, sources)
+        # All that the lowering depends on, run-time values aside.
+        literal = tuple(item if isinstance(item, Immediate) else type(item) for item in instruction.operands)
+        given = tuple((value.type, "" if _is_computed(value) else value.ref) for value in sources)
+        key = (instruction.opcode, instruction.parts, instruction.negated, form, literal, given)
         if key not in self.functions:
             self.functions[key] = self._function(e, instruction, sources, uses)
         name, type_ = self.functions[key]
         if not name:
             return _compute(e, instruction, *sources)
-        given = ", ".join(str(_as_integer(e, value)) for value in sources if _is_computed(value))
-        answer = e.set(_integer(type_), f"call {_integer(type_)} @{name}({given})")
+        listed = ", ".join(str(_as_integer(e, value)) for value in sources if _is_computed(value))
+        answer = e.set(_integer(type_), f"call {_integer(type_)} @{name}({listed})")
         return e.set(type_, f"bitcast {answer} to {type_}") if answer.type != type_ else answer
 
     def row(self, e: Emitter, instruction: Instruction, form: OperandTypes) -> str:
@@ -112,13 +115,6 @@ def _compute(e: Emitter, instruction: Instruction, *sources: Value) -> Results:
     assert compute is not None
     results: Results = compute(e, instruction, *sources)
     return results
-
-
-def _key(instruction: Instruction, form: OperandTypes, sources: list[Value]) -> tuple[object, ...]:
-    """Return the key of all that a pure instruction's lowering depends on, its run-time values aside."""
-    literal = tuple(item if isinstance(item, Immediate) else type(item) for item in instruction.operands)
-    given = tuple((value.type, "" if _is_computed(value) else value.ref) for value in sources)
-    return (instruction.opcode, instruction.parts, instruction.negated, form, literal, given)
 
 
 def _is_computed(value: Value) -> bool:

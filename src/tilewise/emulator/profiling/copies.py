@@ -122,7 +122,12 @@ def _count_bulk(
         _note(r, sink, CopyFigure.TENSORS, lanes)
     with r.each_lane(mask) as lane:
         take_operands(r, data, columns, lane)
-        _set_receivers(r, sink, data, r.both(loads, r.equals(straight, 0)))
+        # How many blocks get the copy: only loads may have several.
+        lists = r.both(loads, r.equals(straight, 0))
+        listed = r.select(lists, request(r, data, REQUEST.BLOCKS), NONE)
+        several, one = r.differs(listed, NONE), r.const("i64", 1)
+        r.put(sink, _SINK.RECEIVERS, r.select(several, r.count_bits(listed & 0xFFFF), one))
+        r.put(sink, _SINK.LEAST, r.select(several, _PAIR, one))
         with r.when(tensor):
             _count_tensor(r, sink, data, lane)
         with r.otherwise():
@@ -131,16 +136,6 @@ def _count_bulk(
             with r.when(r.is_below(verb, Verb.WRITE)):
                 offset, place = (request(r, data, at) for at in (REQUEST.SHARED, REQUEST.GLOBAL))
                 _count_pieces(r, sink, place, offset, count, CopyFigure.SECTORS)
-
-
-def _set_receivers(r: Routine, sink: Value, data: Value, lists: Value) -> None:
-    """Store how many blocks get a copy; only loads may have several."""
-    one = r.const("i64", 1)
-    listed = r.select(lists, r.field(data, REQUEST.BLOCKS, "i64"), NONE)
-    several = r.differs(listed, NONE)
-    blocks = r.count_bits(listed & 0xFFFF)
-    r.put(sink, _SINK.RECEIVERS, r.select(several, blocks, one))
-    r.put(sink, _SINK.LEAST, r.select(several, _PAIR, one))
 
 
 def _note_for_receivers(r: Routine, sink: Value, figure: CopyFigure, amount: Value) -> None:

@@ -261,8 +261,10 @@ def pass_or_fault(
     place = r.variable("ptr", NULL)
     with r.when(r.differs(r.field(r["ctx"], LAUNCH.LENIENT, "i64"), 0)):
         exited = r.equals(kind, FaultKind.BLOCK_EXITED)
-        with r.when(exited):
-            _find_exited(r, place)
+        offset, end = address & OFFSETS, r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
+        with r.when(r.both(exited, r.is_at_most(offset + r.wide(size), end))):
+            owner = find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), (address >> RANK_SHIFT) - 1)
+            place.put(r.at(r.field(owner, BLOCK.SHARED, "ptr"), offset))
         outside = r.equals(kind, FaultKind.OUT_OF_BOUNDS)
         short = r.is_at_most(size, ZERO_BYTES)
         with r.when(r.both(outside, short, r.equals(write, 0))):
@@ -274,16 +276,6 @@ def pass_or_fault(
             r.give(place.get())
     record_fault(r, kind, lane, address, size, space, write, extent)
     r.give(NULL)
-
-
-def _find_exited(r: Routine, place: MutableValue) -> None:
-    """Set ``place`` to the shared memory of an exited block, if the address lies within it."""
-    rank = (r["address"] >> RANK_SHIFT) - 1
-    offset = r["address"] & OFFSETS
-    size, count = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"), r.wide(r["size"])
-    with r.when(r.is_at_most(offset + count, size)):
-        owner = find_block(r, r.field(r["block"], BLOCK.FIRST, "ptr"), rank)
-        place.put(r.at(r.field(owner, BLOCK.SHARED, "ptr"), offset))
 
 
 def _find_zeros(r: Routine, place: MutableValue) -> None:
@@ -327,19 +319,12 @@ def _transfer(r: Routine, stores: bool) -> None:
         with r.unless(r.both(r.is_below(away, limit), even)):
             place.put(find_memory(r, address, r["size"], r["space"], lane, int(stores)))
         mine = r.at(r["data"], r.wide(lane) * size)
-        _copy_few(r, *((place.get(), mine) if stores else (mine, place.get())))
-
-
-def _copy_few(r: Routine, target: Value, source: Value) -> None:
-    """Copy the bytes of an access; the usual sizes without a call."""
-    with r.when(r.equals(r["size"], 4)):
-        r.put(target, 0, r.field(source, 0, "i32"))
-    with r.otherwise_when(r.equals(r["size"], 8)):
-        r.put(target, 0, r.field(source, 0, "i64"))
-    with r.otherwise_when(r.equals(r["size"], 16)):
-        r.put(target, 0, r.field(source, 0, "<4 x i32>"))
-    with r.otherwise():
-        r.copy(target, source, r.wide(r["size"]))
+        target, source = (place.get(), mine) if stores else (mine, place.get())
+        for i, (few, type_) in enumerate({4: "i32", 8: "i64", 16: "<4 x i32>"}.items()):
+            with (r.otherwise_when if i else r.when)(r.equals(r["size"], few)):
+                r.put(target, 0, r.field(source, 0, type_))
+        with r.otherwise():  # the usual sizes are copied without a call
+            r.copy(target, source, size)
 
 
 @routine("tw_copy", "i32", *POINTERS)
