@@ -111,7 +111,7 @@ _WGMMA = UnitCost(
 # it leaves as it is stands in FIXED there. Those of wgmma_gemm, of L2, of clusters and of parts of K come from a random
 # search for the best choices among plans of 151 more problems: `python -m tilewise.planner.search`. So do those of
 # simt, from 639 plans of 32 problems (2026-11-23; its shares of waiting, and what is said of vector_rows, are by hand,
-# from 1,327 plans of 67 problems on an H100, 2026-11-26), those of exact32, from 26 plans, those of 8 bits, from 312
+# from 1,370 plans of 67 problems on an H100, 2026-11-26), those of exact32, from 26 plans, those of 8 bits, from 312
 # plans of 21 problems, and those of 8 bits beside 16, from 293 of 31 (2026-11-24).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
