@@ -1,7 +1,7 @@
 // Adds up the sums that blocks left in memory, each for a part of K, and stores what the epilogue makes of them.
 //
 // A thread has 4 neighbours in a row of C, and a row of blocks a matrix of the stack. Parts are added in their order, so
-// that the result has the same bits every time.
+// that the result has the same bits every time; whole numbers modulo 2³².
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/parts_of_k.cuh>
@@ -14,7 +14,7 @@
 #define NEXT_MAY_BEGIN 1
 #endif
 #ifndef SUM
-#define SUM float // or double
+#define SUM float32 // or float64, int32
 #endif
 #ifndef RESULT
 #define RESULT float32 // or another
@@ -31,10 +31,14 @@ struct alignas(16) Four {
     Sum x, y, z, w;
 };
 
-// The sums of a part are the whole stack, one matrix behind another, rows as long as C's or up to 3 longer. `inner`
-// matrices lie along the inner axis of the stack. `wide`: C's rows begin where 4 elements can be stored at once.
+inline __device__ float32 plus(float32 one, float32 other) { return one + other; }
+inline __device__ float64 plus(float64 one, float64 other) { return one + other; }
+inline __device__ int32 plus(int32 one, int32 other) { return unsigned(one) + unsigned(other); }
+
+// The sums of a part are the whole stack, one matrix behind another, rows as long as C's or up to 3 longer. `wide`: C's
+// rows begin where 4 elements can be stored at once.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
-    add_parts(const Sum *parts, Strided<Result> c, unsigned inner, unsigned wide,
+    add_parts(const Sum *parts, Strided<Result> c, const __grid_constant__ Stack stack, unsigned wide,
               const __grid_constant__ Epilogue epilogue)
 {
     dependent_launch::wait_for_previous();
@@ -49,9 +53,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const Four *from = reinterpret_cast<const Four *>(parts) + (size_t(matrix) * in_matrix + index);
     Four sum = *from;
 #pragma unroll 8
-    for (unsigned part = 1; part < PARTS; ++part)
-        add(sum, from[part * (size_t(in_matrix) * matrices)]);
-    const unsigned outer = matrix / inner, which = matrix % inner;
-    const Matrix<Result> here = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(outer, which)};
-    store_quad(sum, here, index / quads, index % quads * RUN, epilogue.in_stack(outer, which), wide);
+    for (unsigned part = 1; part < PARTS; ++part) {
+        const Four more = from[part * (size_t(in_matrix) * matrices)];
+        sum = {plus(sum.x, more.x), plus(sum.y, more.y), plus(sum.z, more.z), plus(sum.w, more.w)};
+    }
+    const InStack which = stack[matrix];
+    const Matrix<Result> here = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
+    store_quad(sum, here, index / quads, index % quads * RUN, epilogue.in_stack(stack, which), wide);
 }

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from tilewise.kernels.epilogue import HEADER, epilogue_header, epilogue_slot
 from tilewise.kernels.spec import KernelSource, Step
+from tilewise.kernels.stack import stack_slot, table_size
 from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
+from tilewise.problem import finished_type
 from tilewise.slots import constant
 
-__all__ = ["add_step", "parts_bytes", "parts_of"]
+__all__ = ["add_blocks", "add_step", "parts_bytes", "parts_of"]
 
 RUN = 4  # neighbours in a row of C that a thread has
 THREADS = 256
@@ -32,6 +34,11 @@ def parts_bytes(operands: Operands, count: int, sums: str = "float32") -> int:
     return count * operands.batch * one.stack[0] * one.itemsize
 
 
+def add_blocks(operands: Operands) -> int:
+    """Blocks of the launch that adds them up."""
+    return ceil_div(operands.c.rows * ceil_div(operands.c.columns, RUN), THREADS) * operands.batch
+
+
 def add_step(operands: Operands, count: int, resident: int = 1, sums: str = "float32") -> Step:
     """The launch that adds them up and stores C.
 
@@ -39,24 +46,25 @@ def add_step(operands: Operands, count: int, resident: int = 1, sums: str = "flo
     before this one has ended: else its blocks would be unevenly spread over the SMs.
     """
     c, form = operands.c, operands.epilogue
-    blocks = ceil_div(c.rows * ceil_div(c.columns, RUN), THREADS) * operands.batch
     apart = (c.row_stride if c.rows > 1 else 0, *c.stack)
     wide = alignment_of(c.alignment, *(step * c.itemsize for step in apart)) >= min(RUN * c.itemsize, 16)
-    inner = max(operands.stack[-1] if operands.stack else 1, 1)
     args = (
         parts_of(operands, sums).pointer(),
         c.strided(),
-        constant("I", inner),
+        stack_slot(operands),
         constant("I", wide),
         epilogue_slot(operands),
     )
-    headers = () if form.is_plain else ((HEADER, epilogue_header(form, sums)),)
+    headers = () if form.is_plain else ((HEADER, epilogue_header(form, finished_type(sums))),)
     defines = (
         ("PARTS", count),
-        ("SUM", {"float32": "float", "float64": "double"}[sums]),
+        ("SUM", sums),
         ("RESULT", c.dtype),
         ("THREADS", THREADS),
         ("NEXT_MAY_BEGIN", int(resident == 1)),
+        ("POINTERS", table_size(operands)),
+        ("EXTRA_POINTERS", sum(one.pointers for one in form.arrays)),
     )
     code = KernelSource(_FILE, defines, headers)
-    return Step("add_parts", Launch((blocks, 1, 1), (THREADS, 1, 1), args, programmatic=True), code)
+    launch = Launch((add_blocks(operands), 1, 1), (THREADS, 1, 1), args, programmatic=True)
+    return Step("add_parts", launch, code)

@@ -6,7 +6,7 @@
 // of 8 bits along K), aligned for anything: copies are asynchronous (cp.async, from Ampere on) where lines begin at multiples of 4 bytes, of 16 if
 // they can be, and go by way of registers otherwise. Operands of the next instructions are on their way from shared
 // memory while these run, across steps too. Where C has few tiles but K is long, blocks side by side have a part of K
-// each, and a second kernel adds up what they have, always in the order of the parts, so that the result has the same
+// each, and add_parts.cu adds up what they have, always in the order of the parts, so that the result has the same
 // bits every time.
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N×SLICE_K, instruction 16×8×16 (16×8×8 on Turing and in tf32;
 // of 8 bits 16×8×32; of float64 8×8×4, since Hopper 16×8×4).
@@ -367,51 +367,4 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const Matrix<Result> whole = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
     write_results<SumPair>(sums, rows, whole, row, column, reader.place, epilogue.in_stack(stack, which));
 #endif
-}
-
-template <typename T> inline __device__ T add(T one, T other) { return one + other; }
-template <> inline __device__ int add(int one, int other) { return unsigned(one) + unsigned(other); } // modulo 2³²
-
-// Adds up the parts, from the first to the last. One thread for four neighbours in a row of C, one row of blocks of
-// threads for each matrix.
-extern "C" __global__ void __launch_bounds__(256)
-    mma_add(const Sum *parts, Strided<Result> c, unsigned count, const __grid_constant__ Stack stack,
-            unsigned aligned, const __grid_constant__ Epilogue epilogue)
-{
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
-
-    const unsigned quads = (c.columns + 3) / 4, in_matrix = c.rows * quads;
-    const unsigned blocks = in_matrix / blockDim.x + (in_matrix % blockDim.x != 0);
-    const unsigned matrix = blockIdx.x / blocks, matrices = gridDim.x / blocks;
-    const unsigned index = blockIdx.x % blocks * blockDim.x + threadIdx.x;
-    if (index >= in_matrix) return;
-
-    const size_t part = 4 * size_t(in_matrix) * matrices;
-    const Sum *from = parts + 4 * (size_t(matrix) * in_matrix + index);
-    Neighbours<Sum, 4> sum;
-    sum.read(from);
-#pragma unroll 4
-    for (unsigned i = 1; i < count; ++i) {
-        Neighbours<Sum, 4> more;
-        more.read(from + i * part);
-#pragma unroll
-        for (unsigned j = 0; j < 4; ++j)
-            sum.at[j] = add(sum.at[j], more.at[j]);
-    }
-    const InStack which = stack[matrix];
-    const Epilogue here = epilogue.in_stack(stack, which);
-    const unsigned row = index / quads, column = index % quads * 4;
-    Result *to = c.in_stack(stack.of_c(which)) + (row * c.row_stride + column);
-    Neighbours<Result, 4> quad = {};
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i)
-        if (column + i < c.columns) quad.at[i] = narrow<Result>(here(sum.at[i], row, column + i));
-    if (aligned && column + 4 <= c.columns) {
-        quad.write(to);
-        return;
-    }
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i)
-        if (column + i < c.columns) to[i] = quad.at[i];
 }

@@ -18,6 +18,7 @@ from pathlib import Path
 from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.epilogue import epilogue_slot, scales_slot
+from tilewise.kernels.gemm.add_parts import add_blocks, add_step, parts_bytes, parts_of
 from tilewise.kernels.gemm.limits import (
     BYTE_SETTINGS,
     STACK_AXES,
@@ -37,7 +38,6 @@ from tilewise.kernels.spec import (
     Step,
     Work,
     ceil_div,
-    constant,
 )
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
@@ -58,7 +58,6 @@ LEAST_ACCESS = 4  # bytes: of elements of 8 bits
 COPY_LEAST = 2**20  # elements
 LINE_PADDING, PADDED_LEAST = 32, 32  # bytes of a line in shared memory; elements of the shortest such line
 NARROW_MOST = 180  # sums and elements of a step that a thread has registers for
-ADD_THREADS = 256
 SPLITS = (1, 2, 4, 8, 16)
 
 
@@ -335,7 +334,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     inner, split = operands.inner(STACK_AXES), int(settings["split"])
     if error := refuse_blocks(max(tiles_of(inner, settings), add_blocks(inner) if split > 1 else 0)):
         return error
-    if split > 1 and operands.c.rows * padded(operands.c.columns) > MOST_ELEMENTS:
+    if split > 1 and parts_of(operands).stack[0] > MOST_ELEMENTS:
         return ArgumentError("split", "must be 1 for so large a result (32-bit index)", split)
     return None
 
@@ -379,25 +378,9 @@ def tiles_of(operands: Operands, settings: Settings) -> int:
     return ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch
 
 
-def padded(columns: int) -> int:
-    """Columns of the sums of a part of K: whole fours."""
-    return ceil_div(columns, 4) * 4
-
-
-def add_blocks(operands: Operands) -> int:
-    """Blocks of the kernel that adds up the parts of K."""
-    m, n, _ = operands.sizes
-    return ceil_div(m * padded(n) // 4, ADD_THREADS) * operands.batch
-
-
 def workspace_bytes(operands: Operands, settings: Settings) -> int:
     """The sums of every part of K; nothing if there is one part."""
-    inner, split = operands.inner(STACK_AXES), int(settings["split"])
-    if split == 1:
-        return 0
-    return (
-        int(ELEMENT_BYTES[sum_type(settings)]) * split * inner.batch * inner.c.rows * padded(inner.c.columns)
-    )
+    return parts_bytes(operands.inner(STACK_AXES), int(settings["split"]), sum_type(settings))
 
 
 def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
@@ -454,12 +437,8 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     )
     if split == 1:
         return [Step("mma_gemm", multiply, resident=resident(settings))]
-    quad = min(4 * c.itemsize, 16)
-    aligned = constant("I", line_bytes(c) >= quad)  # four neighbours leave in wide stores
-    numbers = (constant("I", split), stack, aligned)
-    args = (parts, c.strided(), *numbers, epilogue_slot(operands))
-    add = Launch((add_blocks(operands), 1, 1), (ADD_THREADS, 1, 1), args, programmatic=True)
-    return [Step("mma_gemm", multiply, resident=resident(settings)), Step("mma_add", add)]
+    add = add_step(operands, split, resident(settings), sum_type(settings))
+    return [Step("mma_gemm", multiply, resident=resident(settings)), add]
 
 
 def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
@@ -517,7 +496,7 @@ SPEC = KernelSpec(
     superseded_on=dict.fromkeys(("float16", "bfloat16", *EIGHT_BITS), ("sm_90a",)),
     title="tensor cores since Turing: any tile, rows or columns, any alignment, stacks",
     file=Path(__file__).with_suffix(".cu"),
-    entries=("mma_gemm", "mma_add"),
+    entries=("mma_gemm",),
     steps=steps,
     work=work,
     settings={
