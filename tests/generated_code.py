@@ -161,6 +161,10 @@ CASES = (
     Case("simt", "h200", _CUBE, "float32", {"partition": "128x256x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E"), wide=False),
     Case("simt", "h200", _CUBE, "float32", {"partition": "128x256x16", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128\.ZFILL"), layout="tn"),
     Case("simt", "a100", _CUBE, "float32", {"partition": "64x64x16", "parts": 2}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128\.ZFILL"), layout="tn"),
+    Case(
+        "simt", "a100", (64, 64, 16384), "float32", {"partition": "32x32x16", "parts": 64}, ("FADD",),
+        (r"LDG\.E\.128",), (r"STG\.E\.128",), entry=1,
+    ),
     Case("simt", "rtx4090", (300, 300, 300), "float32", {"partition": "32x32x16", "parts": 1}, wide=False, layout="tt"),
     Case(
         "exact32", "h200", _CUBE, "float32", {"partition": "256x128x64"}, ("HGMMA",),
@@ -190,10 +194,6 @@ CASES = (
     _mma("rtx4090", "float8_e5m2", "64x64x128", r"QMMA\.16832\.F32\.E5M2\.E5M2", r"LDSM\.16\.M88\.4", _COPIES, "FADD",
          layout="nt", given={"stages": 3}, epilogue=True),
     _mma("a100", "int8", "128x256x128", r"IMMA\.16832\.S8\.S8", r"LDSM\.16\.M88\.4", _COPIES, layout="nt"),
-    Case(
-        "mma", "a100", (512, 512, 8192), "float16", {"partition": "128x128x32", "split": 4, "stages": 3}, ("FADD",),
-        (r"LDG\.E\.128",), (r"STG\.E\.64",), entry=1,
-    ),
     _wgmma("bfloat16", "128x256x64", r"UTMALDG\.2D\.MULTICAST", r"UTMASTG\.2D", r"STSM\.16\.M88\.4", given={"cluster": "2x1"}),
     _wgmma("float16", "64x256x64", r"UTMASTG\.2D", layout="tt", result="float32", given={"pingpong": 1, "tiles": 4}),
     _wgmma("bfloat16", "128x128x64", r"UTMALDG\.4D", size=(8192, 2048, 7168), groups=64, layout="nt"),
