@@ -120,6 +120,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         epilogue_slot(given),
     )
     launch = Launch((blocks(operands, settings), 1, 1), (WARPS * LANES, 1, 1), args, programmatic=True)
+    # NOTE: as if an SM held one block: where several crowd they wait for memory all the same, and no longer.
     multiply = Step("along_k" if settings["along"] == "k" else "along_rows", launch)
     return [multiply] if parts == 1 else [multiply, add_step(as_row(operands), parts, sums=sums_of(operands))]
 
