@@ -54,7 +54,11 @@ def profile(plan: Plan, *, cache: bool = False, sample: int | None = None) -> Pr
     # NOTE: zeros, since what is in memory by chance may be slow to compute with.
     arrays = _make_arrays(plan, bound)
     addresses = _addresses(plan, arrays)
-    return profile_bound(bound, addresses, gpu, cache=cache, sample=blocks)
+    found = profile_bound(bound, addresses, gpu, cache=cache, sample=blocks)
+    found.operand_bytes = sum(
+        array.nbytes for name, array in arrays.items() if name not in ("offsets", "workspace")
+    )
+    return found
 
 
 def check(plan: Plan, order: str | int = "late", *, seed: int | None = None) -> list[Finding]:

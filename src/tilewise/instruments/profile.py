@@ -97,6 +97,8 @@ class Profile(Mapping[str, float]):
     """Profiles of the other launches, in their order, where there was more than one."""
     resources: Resources | None = None
     """What the assembler says that the kernel takes; None for foreign PTX."""
+    operand_bytes: int | None = None
+    """Bytes of a product's operands and result, which memory moves once at least; None if it is no plan's."""
 
     def __getitem__(self, name: str) -> float:
         if name not in self.metrics:
@@ -120,7 +122,7 @@ class Profile(Mapping[str, float]):
     @property
     def roofline(self) -> Roofline:
         """How long each part of the GPU is busy, and which part binds."""
-        return roofline(self.machine, self, self.gpu)
+        return roofline(self.machine, self, self.gpu, self.operand_bytes)
 
     @property
     def verdict(self) -> Verdict | None:

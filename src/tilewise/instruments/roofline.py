@@ -143,8 +143,13 @@ def _kind(family: str, words: str) -> str:
     return "fp16_fp32" if "F32" in words else "fp16_fp16"
 
 
-def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofline:
-    """Return the roofline of a profile."""
+def roofline(
+    machine: Machine, metrics: Mapping[str, float], gpu: Gpu, operand_bytes: int | None = None
+) -> Roofline:
+    """Return the roofline of a profile.
+
+    Without a model of the caches memory moves ``operand_bytes``, if that is known: each once, and nothing is in L2 yet.
+    """
     work = _operations(machine)
     bounds = []
     for kind, amount in work.items():
@@ -164,6 +169,10 @@ def roofline(machine: Machine, metrics: Mapping[str, float], gpu: Gpu) -> Roofli
     if "dram__bytes_read.sum" in metrics:
         memory = metrics["dram__bytes_read.sum"] + metrics["dram__bytes_write.sum"]
         bounds.append(RooflineBound("memory", memory, "bytes", gpu.memory_bandwidth))
+    elif operand_bytes:
+        bounds.append(
+            RooflineBound("memory, each operand once", operand_bytes, "bytes", gpu.memory_bandwidth)
+        )
     return Roofline(gpu.name, sum(float(amount.sum()) for amount in work.values()), tuple(bounds), memory)
 
 

@@ -37,6 +37,18 @@ def test_no_rung_is_faster_than_its_bound(rung: str) -> None:
     assert REACHED[rung] < reached < 1, reached
 
 
+def test_memory_moves_the_operands_of_a_plan_once_at_least() -> None:
+    """A row times a large matrix takes what memory takes for it, as on an H100; a model of the caches knows more."""
+    measured = json.loads((RESULTS / "gemm-2026-11-26-h100-float32.json").read_text())["rows"]
+    (row,) = (one for one in measured if (one["size"], one["layout"]) == ([1, 4096, 4096], "nn"))
+    profile = tw.profile(tw.plan(1, 4096, 4096, dtype="float32", gpu="h100-sxm"), sample=1)
+    assert profile.operand_bytes == 4 * (4096 + 4096 * 4096 + 4096)
+    assert profile.verdict is not None and profile.verdict.bound == "memory, each operand once"
+    assert 0.8 < profile.roofline.reached(row["us"] * 1e-6) < 1
+    modelled = tw.profile(tw.plan(1, 256, 512, dtype="float32", gpu="h100-sxm"), cache=True).roofline
+    assert [bound.name for bound in modelled.bounds if "memory" in bound.name][1:] == ["memory"]
+
+
 def test_conflicts_are_named_with_their_line() -> None:
     profile = tw.ladder["05_tiled_conflicted"].profile(512, 512, 64, gpu="h200", sample=1)
     verdict = profile.verdict
