@@ -6,7 +6,7 @@ instruction's ``%d`` goes to an array of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from tests.hardware.floats import FORMATS
 from tests.hardware.job import Array, Job, Raw, Start
 from tests.hardware.scalar_table import Case, cases
 
-__all__ = ["COUNT", "Group", "groups", "jobs", "operands"]
+__all__ = ["COUNT", "Group", "groups", "job", "jobs", "operands"]
 
 COUNT = 4096
 _A_KERNEL = 24  # instructions
@@ -42,9 +42,10 @@ class Group:
     cases: tuple[Case, ...]
 
 
-def groups() -> Iterator[Group]:
+def groups(chosen: Iterable[Case] | None = None) -> Iterator[Group]:
+    """Of every instruction, or of those that are given."""
     found: dict[tuple[str, str], list[Case]] = {}
-    for case in cases():
+    for case in cases() if chosen is None else chosen:
         apart = ("" if case.emulated else "-more") + (f"-{case.version}" if case.version != "9.0" else "")
         found.setdefault((case.domain, apart), []).append(case)
     for (domain, more), listed in found.items():
@@ -53,14 +54,17 @@ def groups() -> Iterator[Group]:
 
 
 def jobs() -> Iterator[Job]:
-    for group in groups():
-        buffers = dict(zip("abc", operands(group.domain), strict=True))
-        outs = [f"o{i}" for i in range(len(group.cases))]
-        for name, case in zip(outs, group.cases, strict=True):
-            buffers[name] = np.zeros(COUNT, f"u{case.bits // 8}")
-        start = Start("k", (COUNT // 128, 1, 1), (128, 1, 1), ("a", "b", "c", *outs))
-        about = {"texts": [case.text for case in group.cases]}
-        yield Job(group.name, _text(group), [start], buffers, outs, None, about)
+    return map(job, groups())
+
+
+def job(group: Group) -> Job:
+    buffers = dict(zip("abc", operands(group.domain), strict=True))
+    outs = [f"o{i}" for i in range(len(group.cases))]
+    for name, case in zip(outs, group.cases, strict=True):
+        buffers[name] = np.zeros(COUNT, f"u{case.bits // 8}")
+    start = Start("k", (COUNT // 128, 1, 1), (128, 1, 1), ("a", "b", "c", *outs))
+    about = {"texts": [case.text for case in group.cases]}
+    return Job(group.name, _text(group), [start], buffers, outs, None, about)
 
 
 # -- inputs -----------------------------------------------------------------------------------------

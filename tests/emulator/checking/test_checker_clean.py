@@ -13,7 +13,6 @@ from tests.harness.sound import SOUND, kernel_of
 ORDERS = ("eager", "late", 1, 2)
 
 
-@pytest.mark.few(16)
 @pytest.mark.parametrize("case", SOUND, ids=lambda case: case.name)
 def test_nothing_is_wrong(case: Case) -> None:
     for order in ORDERS:

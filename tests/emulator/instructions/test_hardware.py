@@ -11,7 +11,7 @@ import gzip
 import json
 import random
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -24,11 +24,12 @@ from tests.emulator.running import test_targets as targets
 from tests.hardware import ladder, matrix, model, profile, random_programs, scalar, wgmma
 from tests.hardware.compare import calmed, differences, pieces, result_type
 from tests.hardware.floats import FORMATS
-from tests.hardware.job import Array, Job, Matrix, Raw, Start, bare
+from tests.hardware.job import Array, Job, Matrix, Raw, Start, bare, digest
 from tests.hardware.keep import KEPT, hashed
 from tests.hardware.machine import Emulated
 from tests.hardware.matrix import forms, pack_all, unpack_all
 from tests.hardware.rules import WIDTHS, wavefronts
+from tests.hardware.scalar_table import Case
 from tests.harness.fragments import BITS, NUMPY, Form
 from tilewise.emulator import CpuTarget, build_kernel
 from tilewise.instruments.checking import check_bound
@@ -44,6 +45,14 @@ def _part(items: Sequence[_Item], count: int) -> list[_Item]:
     strides = -(-len(items) // count)
     day = datetime.datetime.now(datetime.UTC).toordinal()
     return list(items[day % strides :: strides])
+
+
+def _part_of_each(items: Iterable[_Item], kind: Callable[[_Item], Hashable], days: int) -> list[_Item]:
+    """Today's part, with at least one of each kind: after so many days all of them had their turn."""
+    found: dict[Hashable, list[_Item]] = {}
+    for item in items:
+        found.setdefault(kind(item), []).append(item)
+    return [item for alike in found.values() for item in _part(alike, -(-len(alike) // days))]
 
 
 @cache
@@ -101,11 +110,11 @@ def _forms(part: str) -> list[Form]:
     return forms() if part == "matrix" else wgmma.forms()
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize(("part", "count"), [("matrix", 9), ("wgmma", 4)])
-def test_matrix_instructions_are_hardwares(part: str, count: int) -> None:
-    """On inputs that cancel, overflow, underflow and are special."""
-    same, other = _wrong(part, _jobs(part, _part(_forms(part), count)), Emulated(sums="hardware"))
+@pytest.mark.parametrize("part", ["matrix", "wgmma"])
+def test_matrix_instructions_are_hardwares(part: str) -> None:
+    """On inputs that cancel, overflow, underflow and are special; every day, some form of each pair of types."""
+    today = _part_of_each(_forms(part), lambda form: (form.a.strip("su"), form.d, form.sparse), days=12)
+    same, other = _wrong(part, _jobs(part, today), Emulated(sums="hardware"))
     assert not other
     assert same or not _kept(part)
 
@@ -189,10 +198,28 @@ _DIFFERENT: set[str] = set()
 
 
 def test_scalar_instructions() -> None:
-    jobs = [job for job in scalar.jobs() if "-more" not in job.name]
-    same, other = _wrong("scalar", _part(jobs, 9), Emulated())
-    assert {_name(text) for text in other} <= _DIFFERENT
-    assert same or not _kept("scalar")
+    """Every day, some of each instruction in each domain."""
+    wanted: dict[Case, str] = {}
+    for group in scalar.groups():
+        for _, hashes in _recorded("scalar", [scalar.job(group)]):
+            wanted |= {case: hashes[case.text] for case in group.cases if case.text in hashes}
+    today = _part_of_each((case for case in wanted if case.emulated), _instruction, days=5)
+    other = {_name(case.text) for case, ours in _results(today) if digest(ours)[:16] != wanted[case]}
+    assert other <= _DIFFERENT
+    assert today or not _kept("scalar")
+
+
+def _instruction(case: Case) -> tuple[str, ...]:
+    return case.domain, *(part.split()[0].split(".")[0] for part in case.text.split(";")[:-1])
+
+
+def _results(chosen: Iterable[Case]) -> Iterator[tuple[Case, Array]]:
+    """What the emulator gives, without the digits of NaN."""
+    emulator = Emulated()
+    for group in scalar.groups(chosen):
+        job = scalar.job(group)
+        found = pieces("scalar", job, emulator.run(job))
+        yield from ((case, found[case.text]) for case in group.cases)
 
 
 def _name(text: str) -> str:
@@ -210,17 +237,18 @@ _KINDS: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": 
 
 
 def test_approximate_functions() -> None:
-    file, emulator = KEPT / "near.npz", Emulated()
+    file = KEPT / "near.npz"
     kept = dict(np.load(file)) if file.exists() else {}
-    jobs = [job for job in scalar.jobs() if kept.keys() & set(job.about["texts"])]
-    for job, _ in _recorded("scalar", _part(jobs, 3)):
-        results = emulator.run(job)
-        for text in kept.keys() & set(job.about["texts"]):
-            ours = results[f"o{job.about['texts'].index(text)}"]
-            assert not _far(text, job, ours, kept[text]).any(), text
+    recorded = {job.name for job, _ in _recorded("scalar", scalar.jobs())}
+    groups = [group for group in scalar.groups() if group.name in recorded]
+    near = [case for group in groups for case in group.cases if case.text in kept]
+    assert len(near) > 20 or not kept
+    for case, ours in _results(near):
+        assert not _far(case, ours, kept[case.text]).any(), case.text
 
 
-def _far(text: str, job: Job, ours: Array, theirs: Array) -> Array:
+def _far(case: Case, ours: Array, theirs: Array) -> Array:
+    text = case.text
     kind = result_type(text).removesuffix("x2")
     name = f"{text.split('.')[0]}.{kind}"
     a, b = (calmed(bits, kind).view(_KINDS[kind]).astype(np.float64) for bits in (ours, theirs))
@@ -228,7 +256,7 @@ def _far(text: str, job: Job, ours: Array, theirs: Array) -> Array:
         bound = np.abs(b) * _RELATIVE.get(name, 0) + _ABSOLUTE.get(name, 0)
         near = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= bound)
         if name in ("sin.f32", "cos.f32"):  # farther out they are nobody's promise
-            near |= ~(np.abs(job.buffers["a"].view(np.float32)) <= 2 * np.pi)
+            near |= ~(np.abs(scalar.operands(case.domain)[0].view(np.float32)) <= 2 * np.pi)
         if kind == "f64":  # of which they see the upper half: what is a NaN by its lower half is an infinity
             near |= np.isnan(a)
     found: Array = ~near
