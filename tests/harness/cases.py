@@ -41,6 +41,8 @@ __device__ bool over(u64 *m, int parity) {
 __device__ void await(u64 *m, int parity) { while (!over(m, parity)) {} }
 #define bulk(to, from, n, m) asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" \
     :: "r"(at(to)), "l"(from), "r"(n), "r"(at(m)) : "memory")
+#define bulk_send(to, from, n, m) asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" \
+    :: "r"(to), "r"(at(from)), "r"(n), "r"(m) : "memory")
 #define bulk_out(to, from, n) asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n\t" \
     "cp.async.bulk.commit_group;" :: "l"(to), "r"(at(from)), "r"(n) : "memory")
 #define bulk_add(to, from, n) asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.s32 [%0], [%1], %2;\n\t" \

@@ -235,6 +235,26 @@ _BULKS = [
     }
 """,
     ),
+    Case(
+        *("sent_to_a_neighbour_without_fence", "asyncheck", "unfenced"),
+        """
+    __shared__ __align__(128) int s[64], r[64]; __shared__ u64 m;
+    if (T == 0) { init(&m, 1); proxy(); }
+    s[T] = x[T]; //!
+    proxy(); //+
+    cluster();
+    if (T == 0) {
+        expect(&m, 256);
+        bulk_send(remote(at(r), B ^ 1), s, 256, remote(at(&m), B ^ 1)); //!
+        await(&m, 0);
+    }
+    cluster();
+    y[64 * B + T] = r[T];
+""",
+        grid=2,
+        cluster=2,
+        arch="sm_90a",
+    ),
     _bulk(
         *("fenced_for_mbarriers_alone", "unfenced"),
         """

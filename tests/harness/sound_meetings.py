@@ -239,6 +239,26 @@ MEETINGS = [
         arch="sm_90a",
     ),
     _case(
+        "one_sum_is_changed_where_the_other_is_fenced",
+        """
+    __shared__ __align__(128) half a[64 * 16 + 8 * 16];
+    for (int i = T; i < 1152; i += 128) a[i] = __int2half_rn(i % 7);
+    proxy();
+    __syncthreads();
+    float d[4], e[4];
+    for (int i = 0; i < 4; i++) { d[i] = x[T] * 0.5f; e[i] = x[T] * 0.25f; }
+    order();
+    asm volatile("add.f32 %0, %0, 0f3F800000;" : "+f"(d[0]) :: "memory");
+    add_product(e, plain(a), plain(a + 1024));
+    order();
+    add_product(d, plain(a), plain(a + 1024));
+    multiplied();
+    y[T] = d[0] + d[3] + e[0] + e[2];
+""",
+        block=128,
+        arch="sm_90a",
+    ),
+    _case(
         "one_thread_frees_for_its_warpgroup",
         """
     __shared__ __align__(128) half s[2][1152]; __shared__ u64 full[2], empty[2];
