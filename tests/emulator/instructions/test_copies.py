@@ -27,6 +27,7 @@ PATTERNS: dict[str, tuple[str, str, Callable[[Array, int], tuple[Array, Array]],
         LANES >= 0,
     ),
     "every fourth lane": ("shl.b32 %f, %t, 2; mov.u32 %d, %f;", "@%fourth ", lambda t, n: (4 * t, 4 * t), LANES % 4 == 0),
+    "the others not aligned": ("shl.b32 %f, %t, 2; mul.lo.u32 %d, %t, 4;", "@%fourth ", lambda t, n: (4 * t, 4 * t), LANES % 4 == 0),
     "no lane": ("shl.b32 %f, %t, 2; mov.u32 %d, %f;", "@!%all ", lambda t, n: (4 * t, 4 * t), LANES < 0),
 }  # fmt: skip
 # What follows the size, and how many bytes are read by it.

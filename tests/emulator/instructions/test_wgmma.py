@@ -160,7 +160,7 @@ _SPARSE = [
 ]  # fmt: skip
 
 
-@pytest.mark.few(1)
+@pytest.mark.few("f32-f16-f16-0", "f32-tf32-tf32-1", "s32-s8-u8-0")
 @pytest.mark.parametrize(("d", "a", "b", "selector"), _SPARSE)
 def test_sparse(d: str, a: str, b: str, selector: int) -> None:
     cases = some(d, a, b, (16, 48, 24), small=True, selector=selector)
