@@ -249,6 +249,36 @@ exit;
         assert low[0].runs.sum() == 7 * 2 and low[0].threads.sum() == 7 * 40
 
 
+LOOPS = {
+    "A": "add.u32 %r3, %r3, 1; mov.u32 %r5, 0; bra B;",
+    "B": "add.u32 %r5, %r5, 1; and.b32 %r6, %r2, 3; setp.gt.u32 %p1, %r5, %r6; @%p1 bra D; bra C;",
+    "C": "add.u32 %r4, %r4, 3; and.b32 %r7, %r4, 5; setp.eq.u32 %p2, %r7, %r6; @%p2 bra E; bra B;",
+    "D": "add.u32 %r4, %r4, 7; shr.u32 %r8, %r2, 2; setp.lt.u32 %p3, %r3, %r8; @%p3 bra A; bra F;",
+    "E": "add.u32 %r4, %r4, 11; setp.gt.u32 %p4, %r4, 90; @%p4 bra F; bra D;",
+    "F": "mul.lo.u32 %r4, %r4, 3; and.b32 %r9, %r2, 1; setp.eq.u32 %p5, %r9, 0; @%p5 bra G; bra H;",
+    "G": "add.u32 %r4, %r4, 13; bra H;",
+    "H": "mul.wide.u32 %rd2, %r2, 4; add.u64 %rd1, %rd1, %rd2; st.global.u32 [%rd1], %r4; ret;",
+}
+
+
+def test_how_often_blocks_run_does_not_depend_on_where_they_stand() -> None:
+    """Lanes that leave a loop wait for the others, also where what follows the loop stands before it."""
+    found = set()
+    for order in ("ABCDEFGH", "EGFDCHBA", "HFEABGDC", "".join(np.random.default_rng().permutation([*LOOPS]))):
+        blocks = "\n".join(f"{name}: {LOOPS[name]}" for name in order)
+        text = f"""{HEAD}
+.visible .entry k(.param .u64 out) {{
+.reg .pred %p<6>; .reg .b32 %r<10>; .reg .b64 %rd<3>;
+ld.param.u64 %rd1, [out]; mov.u32 %r2, %tid.x; mov.u32 %r3, 0; mov.u32 %r4, 0; bra A;
+{blocks}
+}}"""
+        out = np.zeros(32, np.int32)
+        runs = counted(tw.Kernel.from_ptx(text, "k"), 1, 32, [out]).instruction_runs()
+        found.add((tuple(out), tuple(sorted(int(item.runs.sum()) for item in runs))))
+        assert max(int(item.runs.sum()) for item in runs if item.name == "st.global.u32") == 1, order
+    assert len(found) == 1
+
+
 def test_guards() -> None:
     """What a guard leaves out is counted apart; the instruction itself ran."""
     k = kernel("@%p1 add.u32 %r7, %r2, 1;\n@!%p1 st.global.u32 [%rd3], %r7;")
