@@ -148,6 +148,12 @@ def test_constants_that_are_none(text: str) -> None:
         results([f"mov.b32 %d, {text};"], np.zeros(1, np.int32))
 
 
+@pytest.mark.parametrize("value", [2**64, -(2**64)])
+def test_an_initial_value_of_more_than_64_bits_is_refused(value: int) -> None:
+    with pytest.raises(PtxError, match="an integer of more than 64 bits"):
+        results(["mov.b32 %d, 0;"], np.zeros(1, np.int32), f".global .u64 x[1] = {{{value}}};")
+
+
 @pytest.mark.parametrize("around", ["(0)", "-0", "(.u64)0", "~0"])
 def test_constants_of_many_parentheses_or_signs_are_refused(around: str) -> None:
     """Not by Python's own limit, nor by the end of its stack."""
@@ -286,6 +292,12 @@ def test_a_label_belongs_to_its_block(rng: np.random.Generator) -> None:
     agree(cases, a)
     with pytest.raises(PtxError, match="'L' stands twice"):
         results(["L: bra L; L:"], a)
+
+
+@pytest.mark.parametrize("branch", ["bra 5;", "bra A, A;", "bra;", "@%p bra [%x];"])
+def test_a_branch_that_names_no_label_or_several(branch: str) -> None:
+    with pytest.raises(PtxError, match=r"PTX line \d+: a branch wants one label"):
+        results([f"{branch} A:"], np.zeros(1, np.int32))
 
 
 # -- the habits of old versions and other writers --------------------------------------------------------

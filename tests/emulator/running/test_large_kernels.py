@@ -158,6 +158,12 @@ def results(ptx: str, threads: int, given: Any) -> Any:
     return out
 
 
+def test_like_instructions_side_by_side_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_LONG": 8, "_MOST": 500, "_FEWEST": 2, "_ROW": 3}.items():
+        monkeypatch.setattr(pieces, name, value)
+    assert lowered(multiply_adds("f16", 90)).count("@k.row.") == 2  # its table, and the call
+
+
 @pytest.mark.few(4)
 @pytest.mark.parametrize("threads", [32, 20, 64])
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 import tilewise as tw
 from tests.clocks import least_seconds, seconds
 from tilewise.devices import device
-from tilewise.emulator.running import run, workers
+from tilewise.emulator.running import host_calls, run, workers
 from tilewise.errors import DeviceError, KernelFault, LaunchError, LaunchTimeout
 
 SOURCE = """
@@ -262,6 +262,18 @@ extern "C" __global__ void __launch_bounds__(384, RESIDENT) moves(float *x)
     x[threadIdx.x] = 1;
 }
 """
+
+
+def test_a_launch_prints_so_much_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = tw.Kernel('extern "C" __global__ void k() { printf("lane %d\\n", threadIdx.x); }', "k", "sm_80")
+    lines = [f"lane {lane}\n" for lane in range(4)]
+    left_out = "\n(what the kernel printed beyond 21 bytes is left out)\n"
+    monkeypatch.setattr(host_calls, "_MOST_TEXT", 21)
+    for lanes in (2, 3, 4):
+        kernel(1, lanes, [], device=ONE)
+        assert capsys.readouterr().out == "".join(lines[: min(lanes, 3)]) + left_out * (lanes > 3)
 
 
 def test_registers_that_a_block_can_never_have_are_refused() -> None:
