@@ -89,6 +89,17 @@ def test_published_figures(conflicted: Explanation) -> None:
     assert tw.explain(plan).facts["banks.total"] == 28_188_160
 
 
+def test_a_bar_is_as_long_as_the_number_behind_it(conflicted: Explanation) -> None:
+    bar = r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)" .*\n<text x="([\d.]+)" y="\d+">([\d,]+)·K<'
+    found = [
+        [float(text.replace(",", "")) for text in row] for row in re.findall(bar, conflicted.figure("order"))
+    ]
+    assert len(found) == 5
+    for start, length, label, number in found:
+        assert label == pytest.approx(start + length + 8)
+        assert length / number == pytest.approx(found[0][1] / found[0][3], rel=1e-3)
+
+
 def test_every_part_has_what_it_needs(conflicted: Explanation) -> None:
     assert "recorded" in conflicted.text and conflicted.text.endswith(
         ".html()"

@@ -391,6 +391,21 @@ def test_forward_mode_is_refused(ours: Callable[..., Any]) -> None:
         torch.func.jvp(lambda w: ours(X.detach(), w), (weight,), (weight,))
 
 
+def test_a_backward_pass_needs_no_second_product_where_the_result_tells_the_derivative() -> None:
+    """Of relu the result is kept; of gelu what it was given, which no second product makes anew."""
+    weight, bias = random(3, 4), random(3)
+    for activation, told in (("relu", True), ("gelu", False)):
+        saved: list[int] = []
+
+        def keep(tensor: Any, saved: list[int] = saved) -> Any:
+            saved.append(tensor.data_ptr())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            y = tw.linear(X, weight, bias, activation=activation)
+        assert (y.data_ptr() in saved, bias.data_ptr() in saved) == (told, False)
+
+
 def test_what_was_saved_must_not_change() -> None:
     weight = random(3, 4, grad=False)
     y = tw.linear(X, weight)
