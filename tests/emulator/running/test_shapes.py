@@ -439,7 +439,7 @@ mul.wide.u32 %l2, %r1, 8; add.u64 %l1, %l1, %l2;
 WIDENING
 st.global.u64 [%l1], %l4; ret; }
 """
-STARTS = [7, 20, 2**31 - 5, 2**32 - 16]
+STARTS = [7, 20, 2**31 - 5, 2**31 + 20, 2**32 - 16]
 # What is widened, for which starts some lane of a warp wraps around, and what a thread's number is.
 AROUND: dict[str, tuple[set[int], Callable[[int, int], int]]] = {
     "add.u32 %r3, %r2, %r1; mul.wide.u32 %l4, %r3, 12;": ({2**32 - 16}, lambda n, t: (n + t) % 2**32 * 12),
@@ -448,6 +448,10 @@ AROUND: dict[str, tuple[set[int], Callable[[int, int], int]]] = {
     "add.u32 %r3, %r2, %r1; cvt.s64.s32 %l4, %r3;": (
         {2**31 - 5},
         lambda n, t: (n + t + 2**31) % 2**32 - 2**31,
+    ),
+    "sub.u32 %r3, %r2, %r1; cvt.s64.s32 %l4, %r3;": (
+        {2**31 + 20},
+        lambda n, t: (n - t + 2**31) % 2**32 - 2**31,
     ),
     "mad.lo.u32 %r3, %r1, 4, %r2; mad.wide.s32 %l4, %r3, 3, %l2;": (
         {2**31 - 5},
