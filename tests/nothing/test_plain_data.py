@@ -140,6 +140,8 @@ def test_a_launch_is_refused_exactly_when_it_breaks_a_limit(block: tuple[int, in
         ("_ZN1a1b5innerEPf", "a::b::inner"),
         ("_Z5tiledILi32EfEvPT0_", "tiled<32, float>"),
         ("_ZN2ns5tiledILin2ELb1E6__halfEEvPT1_", "ns::tiled<-2, true, __half>"),
+        ("_Z1kIfdbchstEvv", "k<float, double, bool, char, unsigned char, short, unsigned short>"),
+        ("_Z1kIijlmxyEvv", "k<int, unsigned, long, unsigned long, long long, unsigned long long>"),
         ("_Z1kISt4pairIiiEEvT_", "k<…>"),
         ("_Zwhatever", "_Zwhatever"),
     ],
