@@ -47,11 +47,11 @@ def bind(
     m, n, _ = read.sizes
     inner = read.inner(spec.stack_axes)
     if not m * n * read.batch:
-        nothing = add_steps(inner, (m, n), target)  # sums of no elements
+        nothing = add_steps(inner, (m, n))  # sums of no elements
         return Bound(device, (), _bound_all(nothing, None, target, device), 0)
     code = spec.code(settings, spec.orient(read).epilogue)
     prepare = arrange_steps(operands, read)
-    steps = spec.steps(inner, settings) + add_steps(inner, spec.sum_slots(inner, settings), target)
+    steps = spec.steps(inner, settings) + add_steps(inner, spec.sum_slots(inner, settings))
     return Bound(
         device,
         _bound_all(prepare, code, target, device),

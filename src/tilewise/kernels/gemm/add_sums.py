@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from tilewise.gpus import arch_capability
 from tilewise.kernels.epilogue import PARTIALS, PartialSums, is_of_all_matrices, partial_sums
 from tilewise.kernels.spec import KernelSource, Step
 from tilewise.launch import Launch
@@ -17,17 +16,16 @@ __all__ = ["add_columns", "add_steps"]
 
 _FILE = Path(__file__).with_suffix(".cu")
 _LANES, _THREADS = 32, 1024
-_WAITS_FROM = (9, 0)  # compute capability: launches that may begin early, and wait for the one before
 
 
-def add_steps(operands: Operands, slots: tuple[int, int], arch: str) -> list[Step]:
+def add_steps(operands: Operands, slots: tuple[int, int]) -> list[Step]:
     """A launch for each array of sums of the epilogue; ``slots`` are those of :func:`partial_sums`."""
     extras = dict(zip((one.name for one in operands.epilogue.arrays), operands.extras, strict=True))
-    found = [_add(parts, extras[parts.name], operands, arch) for parts in partial_sums(operands, slots)]
+    found = [_add(parts, extras[parts.name], operands) for parts in partial_sums(operands, slots)]
     return [step for step in found if step is not None]
 
 
-def _add(parts: PartialSums, target: Operand, operands: Operands, arch: str) -> Step | None:
+def _add(parts: PartialSums, target: Operand, operands: Operands) -> Step | None:
     """The launch that adds up one array's; None if it has no elements."""
     length, count = parts.length, parts.parts
     # As a column, whose length and stride are those of the sums.
@@ -39,20 +37,19 @@ def _add(parts: PartialSums, target: Operand, operands: Operands, arch: str) -> 
     if not length * math.prod(stack):
         return None
     from_ = Slot(bytes(8), (Gap(0, PARTIALS, parts.offset),)) if count else Slot(bytes(8))
-    early = arch_capability(arch) >= _WAITS_FROM
-    return _add_up(from_, column, count, operands.epilogue_type, stack, parts.of_columns, early)
+    return _add_up(from_, column, count, operands.epilogue_type, stack, parts.of_columns)
 
 
 def add_columns(parts: Slot, to: Operand, count: int, sum_type: str) -> Step:
     """The launch that adds up ``count`` rows of sums; ``to`` is a column of as many rows as these have columns."""
-    return _add_up(parts, to, count, sum_type, (), True, True)
+    return _add_up(parts, to, count, sum_type, (), True)
 
 
 def _add_up(
-    parts: Slot, to: Operand, count: int, sum_type: str, stack: tuple[int, ...], of_columns: bool, early: bool
+    parts: Slot, to: Operand, count: int, sum_type: str, stack: tuple[int, ...], of_columns: bool
 ) -> Step:
     defines = {"SUM": sum_type, "RESULT": to.dtype, "OF_COLUMNS": int(of_columns), "THREADS": _THREADS}
     numbers = constant("I", count), constant("I", max(stack[-1] if stack else 1, 1))
     blocks = ceil_div(to.rows, _LANES) * math.prod(stack)
-    launch = Launch((blocks, 1, 1), (_THREADS, 1, 1), (parts, to.strided(), *numbers), programmatic=early)
+    launch = Launch((blocks, 1, 1), (_THREADS, 1, 1), (parts, to.strided(), *numbers), programmatic=True)
     return Step("add_sums", launch, KernelSource(_FILE, tuple(defines.items())))
