@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tilewise import errors, gpus, nn, reference
     from tilewise.batched_matmul import batched_matmul
+    from tilewise.bench.tune import tune, tuning
     from tilewise.devices import device
     from tilewise.devices.tensor_map import TensorMap
     from tilewise.epilogue import epilogue
@@ -68,6 +69,8 @@ __all__ = [
     "reference",
     "sgd",
     "split_float32",
+    "tune",
+    "tuning",
 ]
 
 _HOMES = {
@@ -99,6 +102,8 @@ _HOMES = {
     "record": "verbs",
     "sgd": "optimisers",
     "split_float32": "split_float32",
+    "tune": "bench.tune",
+    "tuning": "bench.tune",
 }
 
 

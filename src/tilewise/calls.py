@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from tilewise.bound import Bound
 from tilewise.describe import Shapes, describe, result_shapes
 from tilewise.devices import Device
 from tilewise.devices.emulated import EmulatedArray
-from tilewise.devices.gpu import GpuArray
+from tilewise.devices.gpu import GpuArray, GpuDevice
 from tilewise.devices.strides import extent
 from tilewise.epilogue import PLAIN, Fused, bits_of
 from tilewise.errors import ArgumentError
@@ -41,6 +42,7 @@ __all__ = [
     "forget",
     "itemsize",
     "may_overlap_in_place",
+    "measure_new_kinds",
     "overlap_error",
     "prepare",
     "ready",
@@ -93,6 +95,11 @@ class Choice(NamedTuple):
     changed: bool = False  # whether something happens to the sums
 
     @property
+    def is_open(self) -> bool:
+        """Whether kernel and settings are the planner's to choose."""
+        return self.plan is None and self.specs is None and not self.settings
+
+    @property
     def kernels(self) -> tuple[KernelSpec, ...] | None:
         """Those to choose among; None is all practical ones."""
         return self.specs if self.plan is None else (KERNELS[self.plan.kernel],)
@@ -142,12 +149,33 @@ def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Boun
     if choice.plan is not None:
         _check_plan(choice.plan, operands)
         given = dict(KERNELS[choice.plan.kernel].settings_of(choice.plan))
+    elif _measure is not None and choice.is_open and not _is_captured(arrays.out, where):
+        _measure(operands, where)
     candidate = choose(operands, target, specs=choice.kernels, given=given, copy=choice.copy)
     plan = candidate.plan(operands, target)
     bound = bind(candidate.spec, candidate.settings, operands, candidate.operands, where)
     return BoundProduct(
         operands, candidate, plan, bound, tuple(extent_of(view) for view in arrays.named.values())
     )
+
+
+_measure: Callable[[Operands, Device], None] | None = None
+
+
+@contextlib.contextmanager
+def measure_new_kinds(measure: Callable[[Operands, Device], None]) -> Iterator[None]:
+    """Within it ``measure`` is called for each new kind of product before its plan is chosen, in whatever thread."""
+    global _measure
+    before, _measure = _measure, measure
+    try:
+        yield
+    finally:
+        _measure = before
+
+
+def _is_captured(out: View, where: Device) -> bool:
+    """Whether launches for a result become part of a graph, where nothing can be measured."""
+    return isinstance(where, GpuDevice) and where.is_capturing(out.library.stream(out))
 
 
 def _arithmetic_of(choice: Choice, dtype: str) -> str | None:

@@ -41,6 +41,8 @@ class Plan:
     """What the cost model predicts, if it was asked."""
     bound: str = ""
     """What most of that time is spent on."""
+    measured: float | None = None
+    """Seconds that it took where `tilewise tune` found it the fastest."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", integer("stages", self.stages, least=1))
@@ -71,6 +73,8 @@ class Plan:
             lines.append(
                 f"  predicted {self.seconds * 1e6:,.1f} µs, {rate:,.1f} TFLOP/s, bound by {self.bound}"
             )
+        if self.measured is not None:
+            lines.append(f"  measured {self.measured * 1e6:,.1f} µs: the fastest of the plans that were")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,6 +91,7 @@ class Plan:
             "copies": list(self.copies),
             "seconds": self.seconds,
             "bound": self.bound,
+            "measured": self.measured,
         }
 
     @classmethod

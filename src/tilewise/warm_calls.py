@@ -8,6 +8,7 @@ that fits a record goes from the arrays to the driver without Python; any other 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ __all__ = [
     "WarmCalls",
     "can_compile",
     "describe_extras",
+    "forget_all",
     "lay_out",
     "native_record",
 ]
@@ -153,6 +155,15 @@ class NativeTarget:
         return cls(entries, device.context_address, load, device.empty)
 
 
+_made: weakref.WeakSet[WarmCalls] = weakref.WeakSet()
+
+
+def forget_all() -> None:
+    """Forget the records of every function: the next call of each kind goes the slow way."""
+    for one in list(_made):
+        one.forget()
+
+
 class WarmCalls:
     """The builtin that takes a slow function's place, and the records that it knows.
 
@@ -175,6 +186,7 @@ class WarmCalls:
         self._libraries: dict[str, int | None] = {}
         self._offered: OrderedDict[_Kind, int] = OrderedDict()  # how often; what was offered last is last
         self._targets: dict[int, NativeTarget] = {}
+        _made.add(self)
 
     @property
     def function(self) -> Any:

@@ -1,13 +1,12 @@
 """Every plan that the planner proposes, measured on a GPU: how good its first choice is.
 
 Device time: each plan's launches are captured in a graph, in a row over rotated buffers, and the graphs of a problem
-replayed in turns. A plan's result is checked before it is timed.
+replayed in turns. A plan's result is checked before it is timed: that of the first with float64, others with it.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -16,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.bench import environment as here
-from tilewise.bench.product import fresh_seed
+from tilewise.bench.plan_trials import ProductArrays, ReadyPlan, bind_all, make_ready, time_in_turns
 from tilewise.bench.progress import Progress, ignore_progress
-from tilewise.devices.gpu import GpuDevice, Graph
-from tilewise.interop import numpy_dtype
-from tilewise.kernels.bind import bind
+from tilewise.devices.gpu import GpuDevice
 from tilewise.operands import Operand, Operands
 from tilewise.planner import Candidate, list_candidates, operands_of, target_of_device
 from tilewise.reference import compare
@@ -41,14 +38,9 @@ NEAR = 1.05  # times the best plan's time: what counts as near it
 
 Problem = tuple[str, str, int, int, int, int]  # dtype, layout, batch, m, n, k
 
-_CACHE_BYTES = 120 << 20  # of buffers, so that L2 does not serve the next launch
-_MOST_SETS = 8
-_GRAPH_SECONDS = 2e-3  # of launches in a row
-_MOST_LAUNCHES = 40
 _ROUNDS = 4  # and one before that is not counted
 _WORTH = 6.0  # times the best prediction, beyond which a plan is not measured
 _ROWS = 24  # of a result that are checked
-_BLOCK = 1 << 22  # different random numbers; larger operands repeat them
 
 
 def _shapes(
@@ -241,28 +233,26 @@ def _measure(device: GpuDevice, problem: Problem) -> MeasuredPlans:
     dtype, layout, batch, m, n, k = problem
     operands = operands_of(m, n, k, dtype=dtype, batch=batch, layout=layout)
     found, _ = list_candidates(operands, target_of_device(device))
-    found = [one for one in found if one.prediction.seconds <= _WORTH * found[0].prediction.seconds]
-    buffers = _Buffers(device, operands)
-    prepared = [_prepare(device, operands, candidate, buffers) for candidate in found]
-    times = _time_in_turns(device, [(one.graph, one.count) for one in prepared])
+    least = min(one.prediction.seconds for one in found)
+    found = [one for one in found if one.prediction.seconds <= _WORTH * least]
+    arrays = ProductArrays(device, operands)
+    ready: list[ReadyPlan] = []
+    for candidate, bound in zip(found, bind_all(device, operands, found), strict=True):
+        ready.append(make_ready(bound, candidate.prediction.seconds, arrays))
+        if len(ready) == 1:
+            first_is_right = _is_right(arrays, operands, candidate)
+    times = time_in_turns(device, ready, _ROUNDS)
     plans = [
-        MeasuredPlan(one.spec.name, _chosen_settings(one), one.prediction.seconds, seconds, ready.right)
-        for one, seconds, ready in zip(found, times, prepared, strict=True)
+        MeasuredPlan(
+            candidate.spec.name,
+            _chosen_settings(candidate),
+            candidate.prediction.seconds,
+            seconds,
+            first_is_right and one.agrees_with(ready[0], operands),
+        )
+        for candidate, seconds, one in zip(found, times, ready, strict=True)
     ]
     return MeasuredPlans(problem, tuple(plans))
-
-
-def _time_in_turns(device: GpuDevice, graphs: Sequence[tuple[Graph, int]]) -> list[float]:
-    """Seconds of one product of each graph, the median of the rounds; graphs hold so many products."""
-    times: list[list[float]] = [[] for _ in graphs]
-    for turn in range(_ROUNDS + 1):
-        for spent, (graph, count) in zip(times, graphs, strict=True):
-            begin = device.current_stream.record()
-            graph.launch()
-            milliseconds = device.current_stream.record().elapsed_ms(begin)
-            if turn:
-                spent.append(milliseconds / 1000 / count)
-    return [statistics.median(spent) for spent in times]
 
 
 def _chosen_settings(candidate: Candidate) -> dict[str, int | str]:
@@ -271,37 +261,23 @@ def _chosen_settings(candidate: Candidate) -> dict[str, int | str]:
     return {name: value for name, value in candidate.settings.items() if name not in types}
 
 
-class _Buffers:
-    """Sets of operands of one problem, enough of them that L2 does not hold the next."""
-
-    def __init__(self, device: GpuDevice, operands: Operands) -> None:
-        a, b, c = operands[:3]
-        self._operands = operands
-        sizes = [max(one.rows * one.columns * operands.batch, 1) for one in (a, b, c)]
-        nbytes = sum(size * one.itemsize for size, one in zip(sizes, (a, b, c), strict=True))
-        count = min(max(_CACHE_BYTES // nbytes, 1) + 1, _MOST_SETS)
-        random = np.random.default_rng(fresh_seed())
-        self.host = [_numbers(random, size, one.dtype) for size, one in zip(sizes[:2], (a, b), strict=True)]
-        self.sets = [
-            (
-                *(device.array(values) for values in self.host),
-                device.empty((sizes[2],), numpy_dtype(c.dtype)),
-            )
-            for _ in range(count)
-        ]
-
-    def is_right(self, accumulate: str, terms: int) -> bool:
-        """Whether some rows of the first set's result, of its first and last product, are within their bound."""
-        a, b, c = self._operands[:3]
-        got = self.sets[0][2].numpy()
-        rows = np.unique(np.linspace(0, c.rows - 1, _ROWS).astype(int))
-        for which in {0, self._operands.batch - 1}:
-            left, right, found = (
-                _matrix(values, one, which) for values, one in zip((*self.host, got), (a, b, c), strict=True)
-            )
-            if not compare(found[rows], left[rows], right, accumulate=accumulate, terms=terms).ok:
-                return False
-        return True
+def _is_right(arrays: ProductArrays, operands: Operands, candidate: Candidate) -> bool:
+    """Whether some rows of the result, of its first and last product, are within their bound."""
+    a, b, c = operands[:3]
+    split = candidate.settings.get("split", 0)
+    accumulate, terms = (
+        candidate.spec.accumulate(candidate.settings),
+        split if isinstance(split, int) else 0,
+    )
+    held = (arrays.host["a"], arrays.host["b"], arrays.result())
+    rows = np.unique(np.linspace(0, c.rows - 1, _ROWS).astype(int))
+    for which in {0, operands.batch - 1}:
+        left, right, found = (
+            _matrix(values, one, which) for values, one in zip(held, (a, b, c), strict=True)
+        )
+        if not compare(found[rows], left[rows], right, accumulate=accumulate, terms=terms).ok:
+            return False
+    return True
 
 
 def _matrix(values: npt.NDArray[Any], operand: Operand, which: int) -> npt.NDArray[Any]:
@@ -311,40 +287,3 @@ def _matrix(values: npt.NDArray[Any], operand: Operand, which: int) -> npt.NDArr
     if operand.layout == "row":
         return lines.reshape(operand.rows, operand.columns)
     return lines.reshape(operand.columns, operand.rows).T
-
-
-def _numbers(random: np.random.Generator, size: int, dtype: str) -> npt.NDArray[Any]:
-    block = random.standard_normal(min(size, _BLOCK)).astype(numpy_dtype(dtype))
-    return np.resize(block, size)
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A graph of a plan's launches, how many products it holds, and whether a product was right."""
-
-    graph: Graph
-    count: int
-    right: bool
-
-
-def _prepare(device: GpuDevice, operands: Operands, candidate: Candidate, buffers: _Buffers) -> _Prepared:
-    """Run a plan once and check its result, then capture as many products as a graph is to hold."""
-    spec = candidate.spec
-    bound = bind(spec, candidate.settings, operands, candidate.operands, device)
-    workspace = device.empty((max(bound.workspace_bytes, 1),), "uint8")
-
-    def start(which: int) -> None:
-        a, b, c = buffers.sets[which % len(buffers.sets)]
-        bound({"a": a.ptr, "b": b.ptr, "c": c.ptr, "workspace": workspace.ptr})
-
-    target = buffers.sets[0][2]
-    poison: npt.NDArray[Any] = np.full(target.shape, np.nan, target.dtype)
-    target.fill(poison)
-    start(0)
-    split = candidate.settings.get("split", 0)
-    right = buffers.is_right(spec.accumulate(candidate.settings), split if isinstance(split, int) else 0)
-    count = int(min(max(_GRAPH_SECONDS / candidate.prediction.seconds, 2), _MOST_LAUNCHES))
-    with device.capture() as graph:
-        for which in range(count):
-            start(which)
-    return _Prepared(graph, count, right)

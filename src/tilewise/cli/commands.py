@@ -22,7 +22,7 @@ from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
 from tilewise.kernels import RUNGS as rungs  # noqa: N811  # what they are called here
 
-__all__ = ["bench", "check", "demo", "doctor", "explain", "ladder", "plan", "profile", "run", "train"]
+__all__ = ["bench", "check", "demo", "doctor", "explain", "ladder", "plan", "profile", "run", "train", "tune"]
 
 GOOD, FAILED = 0, 1
 
@@ -203,6 +203,13 @@ def check(args: Namespace) -> int:
     from tilewise.cli import check_command
 
     return check_command.check(args)
+
+
+def tune(args: Namespace) -> int:
+    """``tilewise tune``"""
+    from tilewise.cli import tune_command
+
+    return tune_command.tune_products(args)
 
 
 def plan(args: Namespace) -> int:

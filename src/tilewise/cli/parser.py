@@ -20,6 +20,7 @@ COMMANDS = {
     "profile": "count what a launch does, in the terms of ncu",
     "explain": "say what binds a launch, and draw what it does: tiles, lanes, banks, order",
     "check": "find races, unset memory, bad accesses and unsafe copies in a launch",
+    "tune": "measure plans of a product on the device that is here, and keep the fastest",
     "train": "train a network that recognises digits, by fused kernels",
     "doctor": "what is here, what is missing, and what to do about it",
     "bench": "measure: what a call costs, how long compiling takes, how fast the emulator is",
@@ -197,17 +198,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
 def _plan(parser: argparse.ArgumentParser) -> None:
     for size in "mnk":
         parser.add_argument(f"-{size}", type=_at_least(0), metavar=size.upper(), required=True)
-    parser.add_argument("--dtype", default="bfloat16", help="of A and B (%(default)s)")
-    parser.add_argument(
-        "--b-dtype", metavar="DTYPE", help="of B, if it is not A's: 8 bits beside 16, or 16 beside 8"
-    )
-    parser.add_argument("--result", metavar="DTYPE", help="of C (default: as A and B)")
-    parser.add_argument(
-        "--arithmetic",
-        metavar="NAME",
-        help="what to multiply in: tf32 or exact32 for float32, f16 for float16, with sums in it (default: as --dtype "
-        "says)",
-    )
+    _types(parser)
     parser.add_argument(
         "--gpu", default="h200", metavar="NAME", help="of the GPU table, or emulator (%(default)s)"
     )
@@ -226,6 +217,47 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--save", metavar="FILE", help="write the first plan as JSON, for tw.Plan.load")
     _finish(parser, "plan")
+
+
+def _types(parser: argparse.ArgumentParser) -> None:
+    """What a product is of, and what it is multiplied in."""
+    parser.add_argument("--dtype", default="bfloat16", help="of A and B (%(default)s)")
+    parser.add_argument(
+        "--b-dtype", metavar="DTYPE", help="of B, if it is not A's: 8 bits beside 16, or 16 beside 8"
+    )
+    parser.add_argument("--result", metavar="DTYPE", help="of C (default: as A and B)")
+    parser.add_argument(
+        "--arithmetic",
+        metavar="NAME",
+        help="what to multiply in: tf32 or exact32 for float32, f16 for float16, with sums in it (default: as --dtype "
+        "says)",
+    )
+
+
+def _tune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "product", nargs="*",
+        help="what to measure, such as 4096x4096x4096, 64x512x512x512 (a stack), 1024x1024x1024:nt (a layout)",
+    )  # fmt: skip
+    _types(parser)
+    _device(parser)
+    parser.add_argument(
+        "--most",
+        type=_at_least(1),
+        default=16,
+        metavar="N",
+        help="plans of a product to measure (%(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=_above_zero, default=20.0, metavar="S",
+        help="after which no more plans of a product are begun (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--again", action="store_true", help="also what was measured before")
+    kept = parser.add_argument_group("what is kept for the kind of device that is here")
+    kept.add_argument("--list", action="store_true", help="list it")
+    kept.add_argument("--merge", metavar="FILE", help="add what another machine with such a device has kept")
+    kept.add_argument("--forget", action="store_true", help="drop it")
+    _finish(parser, "tune")
 
 
 def _rung(parser: argparse.ArgumentParser) -> None:
@@ -512,6 +544,7 @@ _ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "profile": _profile,
     "explain": _explain,
     "check": _check,
+    "tune": _tune,
     "train": _train,
     "doctor": _doctor,
     "bench": _bench,

@@ -1,4 +1,7 @@
-"""Every legal way to multiply a problem, with the time that the cost model predicts; the best one first."""
+"""Every legal way to multiply a problem, with the time that the cost model predicts; the best one first.
+
+What was measured to be the fastest on such a GPU comes before all predictions.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from tilewise.kernels.spec import KernelSpec, Settings
 from tilewise.operands import Operands
 from tilewise.plan import Plan
 from tilewise.planner.cost import Prediction, copy_seconds, predict
+from tilewise.planner.measured import recall
 from tilewise.planner.target import Target
 from tilewise.problem import COMPLEX
 from tilewise.toolchain.compile import describe_archs
@@ -30,6 +34,7 @@ class Candidate:
     operands: Operands  # as the kernel reads them: after the copies
     copies: tuple[str, ...]
     prediction: Prediction
+    measured: float | None = None  # seconds, of the plan that was measured to be the fastest
 
     def plan(self, operands: Operands, target: Target) -> Plan:
         """The plan that this candidate is, for the operands as the caller has them."""
@@ -41,6 +46,7 @@ class Candidate:
             copies=self.copies,
             seconds=predicted.seconds,
             bound=predicted.bound,
+            measured=self.measured,
         )
 
 
@@ -75,7 +81,19 @@ def list_candidates(
         if error is not None and not made:
             refused.append(Refusal(spec.name, error))
     found.sort(key=lambda candidate: candidate.prediction.seconds)
-    return found, refused
+    return _measured_first(found, operands, target), refused
+
+
+def _measured_first(found: list[Candidate], operands: Operands, target: Target) -> list[Candidate]:
+    """The same with the plan in front that was measured to be the fastest, if it is among them."""
+    fastest = recall(operands, target)
+    if fastest is None:
+        return found
+    kept = (fastest.kernel, dict(fastest.settings), fastest.copies)
+    for i, one in enumerate(found):
+        if (one.spec.name, dict(one.settings), one.copies) == kept:
+            return [replace(one, measured=fastest.seconds), *found[:i], *found[i + 1 :]]
+    return found
 
 
 def _practical_on(arch: str, operands: Operands) -> list[KernelSpec]:

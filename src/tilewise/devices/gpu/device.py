@@ -402,6 +402,15 @@ class GpuDevice:
 
         return let_others_wait
 
+    def is_capturing(self, handle: int | None) -> bool:
+        """Whether what is given to another library's stream, or to the current one for None, becomes part of a graph.
+
+        The driver refuses to say so of its default stream while another stream is captured that it would wait for.
+        """
+        status, found, *_ = driver().cuStreamIsCapturing(self._stream_of(handle).raw)
+        nothing = driver().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+        return bool(int(status) != 0 or found != nothing)
+
     def _stream_of(self, handle: int | None) -> Stream:
         """Another library's stream by its handle as one of ours; the current one for None."""
         return self.current_stream if handle is None else self.stream(handle or exchange.LEGACY_STREAM)
