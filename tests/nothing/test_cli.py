@@ -50,6 +50,7 @@ commands:
   profile    count what a launch does, in the terms of ncu
   explain    say what binds a launch, and draw what it does: tiles, lanes, banks, order
   check      find races, unset memory, bad accesses and unsafe copies in a launch
+  tune       measure plans of a product on the device that is here, and keep the fastest
   train      train a network that recognises digits, by fused kernels
   doctor     what is here, what is missing, and what to do about it
   bench      measure: what a call costs, how long compiling takes, how fast the emulator is

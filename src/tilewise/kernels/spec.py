@@ -114,6 +114,7 @@ class Work:
     extra_bytes: int = 0  # read and written besides the operands: copies, partial sums
     load_bytes: int = 16  # that one access reads of A or B: less where they lie aligned for nothing wider
     store_bytes: int = 16  # that one access writes of C
+    whole_boxes: bool = True  # whether the copy engine stores a tile, which it does in boxes of 64 columns
     straddling: float = 0.0  # the share of a step's bytes in rows that do not begin with lines of L2
     shared_bytes: int = (
         0  # of a block, where they bound how many are resident; 0: ``resident`` has counted them

@@ -54,6 +54,8 @@ class UnitCost:
     """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
     stored_alone: float = 1.0
     """How many times as long one warpgroup takes to store a tile as several do together."""
+    stored_between: float = 1.0
+    """How many times as long a tile takes to store of which the copy engine stores no whole boxes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,6 +258,8 @@ def _store_clocks(work: Work, operands: Operands, size: tuple[int, int], unit: U
     if work.store_bytes < 16:
         # Of warpgroups that have tiles of their own one stores alone.
         store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock * (2 if work.pingpong else 1)
+    if not work.whole_boxes:
+        store *= unit.stored_between
     if work.storers == 1 and work.parts == 1:
         store *= unit.stored_alone
     if not operands.epilogue.is_plain:

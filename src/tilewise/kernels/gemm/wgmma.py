@@ -294,6 +294,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         exchanged=shape.exchanged,
         storers=2 if shape.pingpong else shape.consumers,
         store_bytes=16 if is_aligned(c) or _stores_runs(shape, operands, parts) else c.itemsize,
+        whole_boxes=shape.n % BOX == 0 or shape.n < BOX,
         straddling=straddling(first, second, shape.tile, down, shape.b_in_rows and shape.n % BOX > 0),
         step_clocks=_scale_clocks(shape),
     )

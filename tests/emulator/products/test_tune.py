@@ -1,0 +1,247 @@
+"""tw.tune, tw.tuning and ``tilewise tune`` on the emulator: plans measured, the fastest kept, and taken from then on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.documented import documented_keys
+from tilewise.bench import plan_trials
+from tilewise.bench import tune as tune_module
+from tilewise.bench.plan_trials import ReadyPlan, bind_all, make_ready
+from tilewise.cli.main import main
+from tilewise.devices.emulated import open_emulator
+from tilewise.errors import ArgumentError, DeviceError
+from tilewise.operands import Operands
+from tilewise.planner import list_candidates, operands_of, target_of_device
+from tilewise.planner.measured import file_of, read
+
+EMULATOR = target_of_device(open_emulator())
+
+
+@pytest.fixture(autouse=True)
+def _own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TILEWISE_DEVICE", "emulator")
+
+
+def pretend_times(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
+    """The n-th plan takes so long, the last figure being for all others."""
+    order: list[int] = []
+
+    def time_them(_device: Any, plans: Sequence[ReadyPlan], _rounds: int) -> list[float]:
+        for one in plans:
+            if id(one) not in order:
+                order.append(id(one))
+        return [seconds[min(order.index(id(one)), len(seconds) - 1)] for one in plans]
+
+    monkeypatch.setattr(tune_module, "time_in_turns", time_them)
+
+
+def test_the_fastest_is_kept_and_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    predicted = list_candidates(operands_of(40, 24, 72), EMULATOR)[0]
+    pretend_times(monkeypatch, 3.0, 2.5, 1.0, 9.0)
+    tuned = tw.tune(40, 24, 72, most=4)
+    third = predicted[2]
+    assert (tuned.plan.kernel, tuned.plan.measured) == (third.spec.name, 1.0)
+    assert [one.seconds for one in tuned.tried] == [1.0, 2.5, 3.0, 9.0]
+    assert (tuned.gain, tuned.kept.plans, tuned.wrong) == (3.0, 4, ())
+    assert "1,000,000.00 µs" in str(tuned) and "3.00 times" in str(tuned)
+    again = tw.tune(40, 24, 72, most=4)
+    assert again.tried == () and again.kept == tuned.kept and "measured before" in str(again)
+    pretend_times(monkeypatch, 1.0, 0.995, 2.0)
+    assert tw.tune(40, 24, 72, most=3, again=True).plan.kernel == predicted[0].spec.name, "1 % is nothing"
+
+
+def test_a_plan_with_another_result_is_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_times(monkeypatch, 3.0, 1.0, 2.0)
+    turn: list[int] = []
+    agrees = ReadyPlan.agrees_with
+
+    def lie(self: ReadyPlan, other: ReadyPlan, operands: Operands) -> bool:
+        turn.append(0)
+        return len(turn) != 2 and agrees(self, other, operands)
+
+    monkeypatch.setattr(ReadyPlan, "agrees_with", lie)
+    tuned = tw.tune(40, 24, 72, most=3)
+    assert [one.seconds for one in tuned.wrong] == [1.0] and tuned.kept.seconds == 2.0
+
+
+CASES: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
+    "float16": ((40, 48, 33), {"dtype": "float16", "layout": "nt"}),
+    "bfloat16 by int8": ((20, 32, 64), {"dtype": "bfloat16", "b_dtype": "int8"}),
+    "float8": ((32, 48, 64), {"dtype": "float8_e4m3fn", "layout": "nt"}),
+    "int8": ((33, 20, 48), {"dtype": "int8"}),
+    "int64": ((9, 10, 11), {"dtype": "int64"}),
+    "complex64": ((12, 20, 16), {"dtype": "complex64", "layout": "tn"}),
+    "float64 stack": ((20, 12, 16), {"dtype": "float64", "batch": 3}),
+    "groups": ((40, 24, 32), {"dtype": "float16", "groups": 3}),
+    "pointers": ((24, 20, 16), {"batch": 3, "pointers": True}),
+    "tf32": ((40, 32, 32), {"arithmetic": "tf32"}),
+    "one element": ((1, 1, 1), {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_plans_of_every_kind_agree(case: str) -> None:
+    sizes, problem = CASES[case]
+    tuned = tw.tune(*sizes, most=3, **problem)
+    assert tuned.tried and not tuned.wrong, tuned
+    assert all(0 < one.seconds < 60 for one in tuned.tried)
+
+
+def spoil_last(sample: Any) -> Any:
+    spoiled = sample.copy()
+    spoiled[-1] = spoiled[-1] + spoiled.dtype.type(
+        1 if spoiled.dtype.kind == "i" else np.abs(sample).max() / 8
+    )
+    return spoiled
+
+
+def spoil_to_nan(sample: Any) -> Any:
+    spoiled = sample.copy()
+    spoiled[len(spoiled) // 2] = spoiled[0] + 1 if spoiled.dtype.kind == "i" else np.nan
+    return spoiled
+
+
+@pytest.mark.parametrize("spoil", [spoil_last, spoil_to_nan])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int8"])
+def test_results_that_differ_are_noticed(dtype: str, spoil: Callable[[Any], Any]) -> None:
+    operands = operands_of(17, 24, 40, dtype=dtype)
+    found = list_candidates(operands, EMULATOR)[0][:1]
+    arrays = plan_trials.ProductArrays(open_emulator(), operands)
+    (bound,) = bind_all(open_emulator(), operands, found)
+    ready = make_ready(bound, 1.0, arrays)
+    a, b = (arrays.host[name].reshape(shape).astype("complex128" if dtype == "complex64" else "float64")
+            for name, shape in (("a", (17, 40)), ("b", (40, 24))))  # fmt: skip
+    got = arrays.result().reshape(17, 24).astype(a.dtype)
+    assert np.abs(got - a @ b).max() <= 0.01 * np.abs(a @ b).max(), "the product is one of these arrays"
+    other = ReadyPlan(ready.launch, ready.count, spoil(ready.sample), None)
+    assert ready.agrees_with(ready, operands)
+    assert not ready.agrees_with(other, operands) and not other.agrees_with(ready, operands)
+
+
+def test_what_a_program_multiplies_is_measured_once() -> None:
+    a, b = np.random.default_rng(1).standard_normal((2, 30, 30)).astype("float32")
+    before = tw.matmul(a, b)
+    with tw.tuning(most=2) as tuned:
+        products = [
+            tw.matmul(a, b),
+            tw.matmul(a, b),
+            tw.matmul(a[::-1], b.T),
+            tw.linear(a, b, activation="relu"),
+        ]
+        tw.matmul(a[:0], b)
+        tw.ladder["04_tiled"](a, b)
+        tw.matmul(a, b, plan=tw.plan(30, 30, 30, gpu="emulator"))
+    assert [one.problem for one in tuned] == [
+        "30×30×30 float32, sums in float32",
+        "30×30×30 float32, sums in float32",
+        "30×30×30 float32, sums in float32, then relu(acc)",
+    ]
+    for got in products[:2]:
+        np.testing.assert_allclose(got, before, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(products[2], a[::-1] @ b.T, rtol=1e-4, atol=1e-4)
+    with tw.tuning(most=2) as again:
+        tw.matmul(a, b)
+    assert again == []
+    tw.matmul(a[:7], b)
+    path = file_of(EMULATOR)
+    assert path is not None and len(read(path)) == 3, "outside of it nothing is measured"
+
+
+def test_threads_that_meet_the_same_product_measure_it_once() -> None:
+    a = np.ones((20, 20), "float32")
+    with tw.tuning(most=2) as tuned:
+        threads = [threading.Thread(target=tw.matmul, args=(a, a)) for _ in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    assert len(tuned) == 1
+
+
+def test_too_little_memory_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise DeviceError("out of memory")
+
+    monkeypatch.setattr(tune_module, "ProductArrays", fail)
+    a = np.ones((20, 20), "float32")
+    with pytest.warns(RuntimeWarning, match="was not tuned: out of memory"), tw.tuning(most=2) as tuned:
+        assert tw.matmul(a, a)[0, 0] == 20
+    assert tuned == []
+    with pytest.raises(DeviceError):
+        tw.tune(20, 20, 20)
+
+
+def test_time_that_is_over_ends_it_with_one_plan_at_least() -> None:
+    tuned = tw.tune(40, 24, 72, most=6, seconds=1e-9)
+    assert 1 <= len(tuned.tried) < 6
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"most": 0}, "most must be at least 1, not 0"),
+        ({"seconds": 0}, "seconds must be above 0, not 0"),
+        ({"seconds": float("nan")}, "seconds must be above 0, not nan"),
+        ({"dtype": "float33"}, "dtype"),
+        ({"arithmetic": "f16"}, "arithmetic"),
+    ],
+)
+def test_errors(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        tw.tune(8, 8, 8, **given)
+
+
+# ── the command ──
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = main(["tune", *argv])
+    return code, *capsys.readouterr()
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = run(capsys, "24x16x40", "8x16x24:nt", "--dtype", "float32", "--most", "2")
+    assert (code, err) == (0, "")
+    assert "24×16×40 float32" in out and "2 products, kept in " in out and "measured µs" in out
+    code, out, _ = run(capsys, "24x16x40", "--dtype", "float32", "--json")
+    data = json.loads(out)
+    assert code == 0 and data.keys() == documented_keys("`tune`") | {"schema", "command"}
+    assert [one["measured_before"] for one in data["products"]] == [True]
+    assert data["products"][0].keys() == documented_keys("`products` of `tune`") - {"agrees"}
+    kept = Path(data["file"])
+    others = tmp_path / "others.json"
+    others.write_bytes(kept.read_bytes())
+    code, out, _ = run(capsys, "--list")
+    assert code == 0 and "8×16×24" in out and ": 2, in " in out
+    code, out, _ = run(capsys, "--forget")
+    assert code == 0 and "2 dropped" in out and not kept.exists()
+    code, out, _ = run(capsys, "--merge", str(others), "--json")
+    data = json.loads(out)
+    assert code == 0 and data.keys() | {*next(iter(data["kept"].values()))} == documented_keys(
+        "`tune --list`"
+    ) | {"schema", "command"}
+    assert data["plans"] == 2 and all(plan["used"] for plan in data["kept"].values())
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "product must be given, such as 4096x4096x4096"),
+        (["8x8x8", "--list"], "not '8x8x8 and --list'"),
+        (["8x8"], "product must be MxNxK"),
+        (["--merge", "no-such-file.json"], "file must be there, not 'no-such-file.json'"),
+    ],
+)
+def test_wrong_use(capsys: pytest.CaptureFixture[str], argv: list[str], message: str) -> None:
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "") and message in err

@@ -1,0 +1,195 @@
+"""Measured plans: what is kept of them, in which file, and that the planner prefers them."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from tilewise.errors import ArgumentError
+from tilewise.kernels import KERNELS
+from tilewise.operands import Operands
+from tilewise.planner import Candidate, choose, list_candidates, operands_of, plan, target_of
+from tilewise.planner.measured import (
+    MeasuredPlan,
+    describe_operands,
+    file_of,
+    forget,
+    keep,
+    merge,
+    read,
+    recall,
+    versions,
+)
+
+H200 = target_of("h200")
+OPERANDS = operands_of(512, 256, 128, dtype="bfloat16")
+
+
+@pytest.fixture(autouse=True)
+def _own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def measured(candidate: Candidate, seconds: float = 1e-6, date: str = "2026-11-26") -> MeasuredPlan:
+    return MeasuredPlan(
+        candidate.spec.name, candidate.settings, candidate.copies, seconds, 2 * seconds, 3, date, versions()
+    )
+
+
+def keep_one(which: int, operands: Operands = OPERANDS, **changes: object) -> Candidate:
+    found = list_candidates(operands, H200)[0][which]
+    keep(H200, {describe_operands(operands): replace(measured(found), **changes)})
+    return found
+
+
+def settings_of(candidate: Candidate) -> dict[str, object]:
+    return {"kernel": candidate.spec.name, **candidate.settings}
+
+
+# ── which plan is taken ──
+
+
+@pytest.mark.parametrize("which", [1, 5, -1])
+def test_what_was_measured_comes_first(which: int) -> None:
+    before = list_candidates(OPERANDS, H200)[0]
+    slow = keep_one(which)
+    after = list_candidates(OPERANDS, H200)[0]
+    assert settings_of(after[0]) == settings_of(slow) != settings_of(before[0])
+    assert after[0].measured == 1e-6 and all(one.measured is None for one in after[1:])
+    assert sorted(map(str, map(settings_of, after))) == sorted(map(str, map(settings_of, before)))
+    made = plan(512, 256, 128, dtype="bfloat16", gpu="h200")
+    assert made.measured == 1e-6 and "measured 1.0 µs" in str(made)
+    assert made == type(made).from_dict(json.loads(json.dumps(made.to_dict())))
+
+
+def test_it_is_for_that_problem_and_that_gpu_alone() -> None:
+    keep_one(3)
+    for other in (
+        operands_of(512, 256, 136, dtype="bfloat16"),
+        operands_of(512, 256, 128, dtype="float16"),
+        operands_of(512, 256, 128, dtype="bfloat16", layout="nt"),
+        operands_of(512, 256, 128, dtype="bfloat16", result="float32"),
+        operands_of(512, 256, 128, dtype="bfloat16", batch=2),
+        OPERANDS._replace(a=replace(OPERANDS.a, alignment=2)),
+        OPERANDS._replace(a=replace(OPERANDS.a, row_stride=129)),
+    ):
+        assert recall(other, H200) is None, describe_operands(other)
+        assert choose(other, H200).measured is None
+    assert recall(OPERANDS, target_of("h100-sxm")) is None
+    assert recall(OPERANDS, replace(H200, sms=60)) is None
+    padded = OPERANDS._replace(a=replace(OPERANDS.a, row_stride=136))
+    assert recall(padded, H200) is not None, "as aligned as dense rows, and as fast"
+
+
+def test_what_is_fixed_by_the_caller_stays_so() -> None:
+    slow = keep_one(4)
+    other = next(name for name in ("64x64x64", "128x64x64") if name != slow.settings["partition"])
+    found = choose(OPERANDS, H200, specs=(KERNELS["wgmma"],), given={"partition": other})
+    assert found.settings["partition"] == other and found.measured is None
+
+
+def test_a_plan_that_no_kernel_has_any_more_is_not_taken() -> None:
+    first = list_candidates(OPERANDS, H200)[0][0]
+    keep_one(2, settings={"partition": "1x1x1"})
+    assert settings_of(choose(OPERANDS, H200)) == settings_of(first)
+    keep_one(2, kernel="no such kernel")
+    assert settings_of(choose(OPERANDS, H200)) == settings_of(first)
+
+
+def test_another_versions_plans_are_kept_and_not_taken() -> None:
+    keep_one(2, versions="tilewise 0.0.1, NVRTC 12.0")
+    assert recall(OPERANDS, H200) is None and choose(OPERANDS, H200).measured is None
+    path = file_of(H200)
+    assert path is not None and not next(iter(read(path).values())).is_current
+
+
+# ── the file ──
+
+
+def test_of_two_the_newer_one_stays_and_one_of_this_version_before_all() -> None:
+    for date, version, stays in (
+        ("2026-01-02", versions(), True),
+        ("2026-01-01", versions(), False),
+        ("2026-01-02", versions(), True),  # measured again on a day
+        ("2027-01-01", "another", False),
+        ("2026-03-01", versions(), True),
+    ):
+        seconds = float(len(date)) + hash((date, version, stays)) % 97
+        keep_one(1, date=date, versions=version, seconds=seconds)
+        path = file_of(H200)
+        assert path is not None
+        (found,) = read(path).values()
+        assert (found.seconds == seconds) == stays, (date, version)
+
+
+def test_files_are_merged(tmp_path: Path) -> None:
+    others = tmp_path / "others.json"
+    keep_one(1)
+    path = file_of(H200)
+    assert path is not None
+    os.rename(path, others)
+    second = operands_of(64, 64, 64)
+    keep_one(0, second)
+    assert merge(H200, others) == 1
+    assert {*read(path)} == {describe_operands(OPERANDS), describe_operands(second)}
+    assert forget(H200) == 2 and forget(H200) == 0 and recall(second, H200) is None
+    with pytest.raises(ArgumentError, match="file must be there"):
+        merge(H200, tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", "null", '{"format": 2, "plans": {}}', '{"format": 1}', '{"format": 1, "plans": [1]}',
+        '{"format": 1, "plans": {"x": {}}}', '{"format": 1, "plans": {"x": 3}}', "\udcff",
+    ],
+)  # fmt: skip
+def test_a_damaged_file_costs_no_product_and_is_not_overwritten(text: str) -> None:
+    keep_one(1)
+    path = file_of(H200)
+    assert path is not None
+    damaged = text.encode("utf-8", "surrogateescape")
+    path.write_bytes(damaged)
+    assert recall(OPERANDS, H200) is None and choose(OPERANDS, H200).measured is None
+    with pytest.raises(ArgumentError, match="file must hold measured plans"):
+        keep_one(1)
+    assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("name", ["kernel", "settings", "copies", "seconds", "plans", "versions"])
+def test_a_plan_with_a_wrong_field_is_none(name: str) -> None:
+    keep_one(1)
+    path = file_of(H200)
+    assert path is not None
+    data = json.loads(path.read_text())
+    (kept,) = data["plans"].values()
+    kept[name] = None
+    path.write_text(json.dumps(data))
+    with pytest.raises(ArgumentError, match=f"file must hold measured plans: {name} is no "):
+        read(path)
+
+
+def test_a_directory_that_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    blocked = tmp_path / "a file"
+    blocked.write_text("")
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(blocked))
+    assert recall(OPERANDS, H200) is None
+    with pytest.raises(ArgumentError, match="file cannot be written"):
+        keep_one(0)
+
+
+def _keep_some(first: int) -> None:
+    for i in range(first, first + 8):
+        keep_one(0, operands_of(8 * i, 16, 16, dtype="bfloat16"))
+
+
+def test_no_process_loses_what_another_one_keeps() -> None:
+    with get_context("spawn").Pool(2) as pool:
+        pool.map(_keep_some, (1, 9))
+    path = file_of(H200)
+    assert path is not None and len(read(path)) == 16
