@@ -63,7 +63,7 @@ def test_products_of_torch_are_measured_but_not_in_a_capture() -> None:
 
 
 def test_a_capture_of_our_own_is_left_alone() -> None:
-    device = tw.device("gpu")
+    device: Any = tw.device("gpu")
     a, b = (device.array(np.ones((64, 64), "float16")) for _ in range(2))
     out = device.empty((64, 64), "float16")
     with tw.tuning(most=2) as tuned:

@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def measured(candidate: Candidate, seconds: float = 1e-6, date: str = "2026-11-2
     )
 
 
-def keep_one(which: int, operands: Operands = OPERANDS, **changes: object) -> Candidate:
+def keep_one(which: int, operands: Operands = OPERANDS, **changes: Any) -> Candidate:
     found = list_candidates(operands, H200)[0][which]
     keep(H200, {describe_operands(operands): replace(measured(found), **changes)})
     return found
