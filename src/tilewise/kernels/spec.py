@@ -38,6 +38,7 @@ __all__ = [
     "access_bytes",
     "ceil_div",
     "constant",
+    "cut",
     "straddling",
 ]
 
@@ -116,6 +117,7 @@ class Work:
     store_bytes: int = 16  # that one access writes of C
     whole_boxes: bool = True  # whether the copy engine stores a tile, which it does in boxes of 64 columns
     straddling: float = 0.0  # the share of a step's bytes in rows that do not begin with lines of L2
+    cut: float = 0.0  # the share of those in rows that do, but of which tiles have no whole lines
     shared_bytes: int = (
         0  # of a block, where they bound how many are resident; 0: ``resident`` has counted them
     )
@@ -129,14 +131,20 @@ def access_bytes(*operands: Operand) -> int:
     return alignment_of(*apart, *(operand.alignment for operand in operands))
 
 
-def straddling(a: Operand, b: Operand, block: Tile, cluster: int, between: bool = False) -> float:
-    """The share of a step's bytes whose rows do not begin with the lines of L2, if ``cluster`` blocks share B.
-
-    ``between``: a tile's part of B's rows does not either, as it has no whole lines.
-    """
-    apart = [one.rows > 1 and one.pitch * one.itemsize % _LINE_BYTES > 0 for one in (a, b)]
+def straddling(a: Operand, b: Operand, block: Tile, cluster: int) -> float:
+    """The share of a step's bytes whose rows do not begin with the lines of L2, if ``cluster`` blocks share B."""
     columns = block.n / cluster
-    return (apart[0] * block.m + (apart[1] or between) * columns) / (block.m + columns)
+    return (_straddles(a) * block.m + _straddles(b) * columns) / (block.m + columns)
+
+
+def cut(b: Operand, block: Tile, cluster: int) -> float:
+    """The share of a step's bytes that are B's, if its rows begin with the lines of L2 and tiles inside of them."""
+    columns = block.n / cluster
+    return 0.0 if _straddles(b) else columns / (block.m + columns)
+
+
+def _straddles(operand: Operand) -> bool:
+    return operand.rows > 1 and operand.pitch * operand.itemsize % _LINE_BYTES > 0
 
 
 # ── the spec ─────────────────────────────────────────────────────────────────────────────────────────────

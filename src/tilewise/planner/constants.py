@@ -82,6 +82,8 @@ class Constants:
     """Bytes that reach an SM from L2 while all of them read."""
     straddling: float = 0.0
     """How much more L2 has to read where the rows of a tile do not begin with its lines: 1 is twice as much."""
+    cut_lines: float = 0.0
+    """The same where rows do, but tiles have no whole lines of them."""
     cluster_share: Mapping[int, float] = field(default_factory=dict)
     """The share of its SMs that clusters of so many blocks can lie on at once; all of them if it is not said."""
     cluster_start_clocks: float = 0.0
@@ -192,6 +194,7 @@ FITTED: Mapping[str, Constants] = {
         },
         l2_bytes_per_clock=65.842,
         straddling=0.93254,
+        cut_lines=0.93254,
         cluster_share={blocks: blocks * held / 132 for blocks, held in enumerate(_CLUSTERS, 2)},
         cluster_start_clocks=747.53,
         cluster_step_clocks=20.991,
@@ -257,7 +260,7 @@ _ASSUMED = "h200"
 _SAME_CHIP = {"h100-sxm": 1.0, "h800-sxm": 1.0, "gh200": 1.0, "h100-nvl": 400 / 700, "h100-pcie": 350 / 700}
 # What is another on those with less L2: `straddling`, as three products with tiles of 176 columns took on an H100; what
 # shared stages take, and clusters that split K, as plans of 29 problems did (docs/results/plans-2026-11-25-h100.json).
-_STRADDLING_IN_LESS_L2, _CLUSTER_LATENCY_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 3.0, 4700.0, 2600.0
+_CUT_IN_LESS_L2, _CLUSTER_LATENCY_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 3.0, 4700.0, 2600.0
 
 
 def scaled(gpu: Gpu | None) -> Constants:
@@ -331,7 +334,7 @@ def _of_same_chip(model: Constants, gpu: Gpu, known: Gpu) -> Constants:
     split = replace(model.units["wgmma_gemm"], split_clocks=_SPLIT_IN_LESS_L2)
     return replace(
         model,
-        straddling=_STRADDLING_IN_LESS_L2,
+        cut_lines=_CUT_IN_LESS_L2,
         cluster_latency_clocks=_CLUSTER_LATENCY_IN_LESS_L2,
         units={**model.units, "wgmma_gemm": split},
     )

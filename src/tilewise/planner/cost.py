@@ -124,7 +124,10 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     step_bytes = block.k * (item_a * min(block.m, m) + item_b * min(block.n, n) / cluster)
     read_bytes = batch * k * (item_a * m + item_b * n)
     cold = min(read_bytes / max(clusters * cluster * steps * step_bytes, 1), 1.0)
-    spent = _spend(work, operands, (m, n), constants, (steps, step_bytes, cold), (waves, resident, rest))
+    # Where few SMs read, L2 has time for lines that are read in part.
+    more = constants.straddling * work.straddling + constants.cut_lines * work.cut
+    l2_bytes = step_bytes * (1 + more * min(clusters * cluster / target.sms, 1.0))
+    spent = _spend(work, operands, (m, n), constants, (steps, l2_bytes, cold), (waves, resident, rest))
 
     seconds = 1 / constants.clock
     terms = {name: clocks * seconds for name, clocks in spent.items()}
@@ -203,12 +206,12 @@ def _spend(
 ) -> dict[str, float]:
     """The clocks of the SM that has the most blocks, by what they are spent on.
 
-    ``size`` is that of C as the kernel sees it; ``loop`` how many steps a tile takes, the bytes of each, and the share
-    of them that no other block reads first; ``blocks`` how many full waves an SM has, of how many blocks, and how many
-    blocks in a last one.
+    ``size`` is that of C as the kernel sees it; ``loop`` how many steps a tile takes, the bytes that L2 reads for each,
+    and the share of them that no other block reads first; ``blocks`` how many full waves an SM has, of how many
+    blocks, and how many blocks in a last one.
     """
     unit, block = constants.units[work.unit], work.block
-    (steps, step_bytes, cold), (waves, most, rest) = loop, blocks
+    (steps, l2_bytes, cold), (waves, most, rest) = loop, blocks
     item = operands.a.itemsize
 
     # What one block's step takes of an SM, in clocks, by each of what it needs.
@@ -218,7 +221,7 @@ def _spend(
     math += block.k * (block.m + block.n) * unit.element_clocks
     latency = unit.latency_clocks + macs / warps / unit.warp_macs_per_clock + unit.waits * math
     latency += cold * unit.memory_latency_clocks
-    l2 = step_bytes * (1 + constants.straddling * work.straddling) / constants.l2_bytes_per_clock
+    l2 = l2_bytes / constants.l2_bytes_per_clock
     narrow = 0.0
     if work.load_bytes < 16:
         lines = ((block.m, access_bytes(operands.a)), (block.n, access_bytes(operands.b)))

@@ -63,6 +63,7 @@ from tilewise.kernels.spec import (
     Work,
     ceil_div,
     constant,
+    cut,
     straddling,
 )
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
@@ -294,8 +295,9 @@ def work(operands: Operands, settings: Settings) -> Work:
         exchanged=shape.exchanged,
         storers=2 if shape.pingpong else shape.consumers,
         store_bytes=16 if is_aligned(c) or _stores_runs(shape, operands, parts) else c.itemsize,
-        whole_boxes=shape.n % BOX == 0 or shape.n < BOX,
-        straddling=straddling(first, second, shape.tile, down, shape.b_in_rows and shape.n % BOX > 0),
+        whole_boxes=shape.n % BOX == 0 or shape.n <= BOX // 2,
+        straddling=straddling(first, second, shape.tile, down),
+        cut=cut(second, shape.tile, down) if shape.b_in_rows and shape.n % BOX else 0.0,
         step_clocks=_scale_clocks(shape),
     )
 
