@@ -158,6 +158,83 @@ def test_misuse_is_named(operations: list[tuple[int, int]], says: str) -> None:
     assert "PTX line" in str(caught.value)
 
 
+# Thread 0 makes mbarriers, some of which complete a phase; every lane asks about one of them.
+LANES = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 which, .param .u64 later, .param .u64 asks, .param .u64 out, .param .u32 over,
+                  .param .u32 one, .param .u32 late)
+{
+  .reg .u64 %a, %off, %s, %made; .reg .u32 %t, %w, %l, %g, %v, %at, %bar, %state, %over; .reg .pred %first, %g1, %p, %q, %in;
+  .shared .align 8 .b64 bars[4]; .shared .align 8 .b64 states[8];
+  mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; setp.ne.u32 %first, %t, 0;
+  ld.param.u32 %over, [over];
+  SAID
+  setp.ne.u32 %g1, %g, 0;
+  @%first bra made;
+  MAKE
+made:
+  bar.sync 0;
+  mov.u32 %bar, bars; mad.lo.u32 %bar, %w, 8, %bar; mad.lo.u32 %at, %l, 4, %w;
+  mov.u32 %state, states; mad.lo.u32 %state, %at, 8, %state; ld.shared.b64 %s, [%state];
+  setp.eq.u32 %p, 0, 0;
+  ASK
+asked:
+  selp.u32 %v, 1, 0, %p;
+  ld.param.u64 %a, [out]; add.u64 %a, %a, %off; st.global.u32 [%a], %v;
+  ret;
+}
+""".replace(
+    "MAKE",
+    "\n".join(
+        f"""mbarrier.init.shared.b64 [bars+{8 * i}], 2; mbarrier.arrive.shared.b64 %made, [bars+{8 * i}];
+  st.shared.b64 [states+{8 * i}], %made; and.b32 %v, %over, {1 << i}; setp.ne.u32 %q, %v, 0;
+  @%q mbarrier.arrive.shared.b64 %made, [bars+{8 * i}]; @%q mbarrier.arrive.shared.b64 %made, [bars+{8 * i}];
+  st.shared.b64 [states+{8 * i + 32}], %made;"""
+        for i in range(4)
+    ),
+)
+OWN = "ld.param.u64 %a, [{}]; add.u64 %a, %a, %off; ld.global.u32 {}, [%a];".format
+SAID = {  # what is each lane's own
+    "mbarrier, guard": OWN("which", "%w") + OWN("later", "%l") + OWN("asks", "%g"),
+    "guard": "ld.param.u32 %w, [one]; ld.param.u32 %l, [late];" + OWN("asks", "%g"),
+    "": "ld.param.u32 %w, [one]; ld.param.u32 %l, [late]; and.b32 %g, %over, 16;",
+}
+ASKED = {
+    "every": "{wait} %p, [%bar], {value};",
+    "guarded": "@%g1 {wait} %p, [%bar], {value};",
+    "apart": "@!%g1 bra asked; {wait} %p, [%bar], {value};",
+    "for itself": "@!%g1 bra asked; {wait} %in, [%bar], {value}; selp.u32 %v, 1, 0, %in; setp.ne.u32 %p, %v, 0;",
+}
+
+
+@functools.cache
+def lanes(verb: str, how: str, own: str) -> tw.Kernel:
+    value = "%l" if "parity" in verb else "%s"
+    ask = ASKED[how].format(wait=f"mbarrier.{verb}.shared.b64", value=value)
+    return tw.Kernel.from_ptx(LANES.replace("ASK", ask).replace("SAID", SAID[own]), "k")
+
+
+@pytest.mark.parametrize("own", SAID)
+@pytest.mark.parametrize("how", ASKED)
+@pytest.mark.parametrize("verb", ["try_wait.parity", "test_wait"])
+def test_each_lane_is_answered_about_its_own_mbarrier(verb: str, how: str, own: str) -> None:
+    """Lanes that do not ask keep what they had; of one mbarrier all may ask at once."""
+    rng = np.random.default_rng()
+    for _ in range(8):
+        which, later, asks = (rng.integers(0, most, 32, "uint32") for most in (4, 2, 2))
+        over, one, late = (int(n) for n in rng.integers(0, (32, 4, 2)))
+        out = np.full(32, 9, "uint32")
+        lanes(verb, how, own)(1, 32, [which, later, asks, out, over, one, late], device="emulator")
+        if "mbarrier" not in own:
+            which, later = np.full(32, one), np.full(32, late)
+        if not own:
+            asks = np.full(32, over >> 4)
+        phase = over >> which & 1
+        found = phase != later if "parity" in verb else phase > later
+        assert out.tolist() == np.where((how == "every") | (asks != 0), found, True).tolist()
+
+
 # Producers copy a stage and consumers read it, again and again; ``fault`` leaves out one thing.
 RING = r"""
 __device__ void wait(unsigned bar, unsigned parity) {
