@@ -250,28 +250,36 @@ def test_general_counts_turns_of_shared_memory_and_partial_sums_by_its_warps(nam
 
 
 @given(
-    size=st.integers(1, 5000),
+    size=st.integers(1, 5000)
+    | st.integers(16_000, 160_000),  # the long ones fill a GPU in narrow blocks as well
     k=st.integers(1, 5000),
     is_row=st.booleans(),
     layout=st.sampled_from(["nn", "tt"]),
+    dtype=st.sampled_from(["float16", "float64", "int8"]),
+    sms=SMS,
 )
-@examples
-def test_vector_goes_along_the_lines_of_its_matrix(size: int, k: int, is_row: bool, layout: str) -> None:
-    operands = operands_of(1 if is_row else size, size if is_row else 1, k, dtype="float16", layout=layout)
+@example(33_792, 300, True, "nn", "float16", 132)  # as many blocks as are enough, of half the width
+@example(67_584, 300, True, "nn", "float16", 132)  # and of the whole, which K is in two parts for as well
+@settings(max_examples=100)
+def test_vector_goes_along_the_lines_of_its_matrix(
+    size: int, k: int, is_row: bool, layout: str, dtype: str, sms: int
+) -> None:
+    operands = operands_of(1 if is_row else size, size if is_row else 1, k, dtype=dtype, layout=layout)
     rows = size, k  # of the matrix, as the kernel has it: B transposed where A is a row
     in_rows = (layout == "nn") != is_row  # whether its neighbours lie along K
-    found = proposed("vector", operands, 132)
+    found = proposed("vector", operands, sms)
     strides = (rows[1], 1) if in_rows else (1, rows[0])
     if k <= 1 or strides[1] <= strides[0]:
         assert [(one["along"], one["rows"]) for one in found] == [("k", count) for count in (8, 4, 2, 1)]
     else:
-        expected = []
-        for per_lane in (4, 2, 1):
+        expected, widths = [], (8, 4) if dtype == "int8" else (4, 2, 1)
+        most = 1 if dtype == "int8" else min(k // 128, 32)  # integers are not added up in parts
+        for per_lane in widths:
             blocks = up(size, 32 * per_lane)  # of which an SM has 2, 4 or 8 in so many parts
-            if per_lane < 4 and blocks >= 4 * 132:
+            if per_lane != widths[0] and blocks >= 4 * sms:
                 break
-            parts = {min(each * 132 // blocks, k // 128, 32) for each in (2, 4, 8)} - {0, 1}
-            whole = [1] if blocks >= 4 * 132 or not parts else []
+            parts = {min(each * sms // blocks, most) for each in (2, 4, 8)} - {0, 1}
+            whole = [1] if blocks >= 4 * sms or not parts else []
             expected += [("rows", per_lane, count) for count in whole + sorted(parts)]
         assert [(one["along"], one["per_lane"], one["parts"]) for one in found] == expected
     if size > 1:
