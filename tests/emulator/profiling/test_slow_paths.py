@@ -180,3 +180,51 @@ def test_branches_jump_for_the_lanes_of_their_classes() -> None:
     assert sum(
         n for n, is_one in zip(jumped[called:], branch[called:], strict=True) if is_one
     ) == 3 + 5 + 2 * (7 + 11)
+
+
+ONE_OPERAND = [name for name in OPERATIONS if not name.startswith("div")]
+MOVED = re.compile(r"(?:VIADD R\d+, R\d+|IADD3 R\d+, R\d+), (-?0x\w+)")
+MASKED = re.compile(r"LOP3.LUT R\d+, R\d+, (0x\w+), RZ, 0xc0")
+COMPARED = re.compile(
+    r"ISETP.(GT|GE).U32.AND P0, PT, R\d+, (0x\w+)|FSETP.(GE)U.AND P0, PT, \|R\d+\|, ([\d.e-]+)"
+)
+SKIPPED = re.compile(r"@(!?)P0 BRA")
+
+
+@pytest.mark.parametrize("name", ONE_OPERAND)
+def test_the_slow_path_is_taken_from_where_the_machine_code_says(name: str) -> None:
+    """The branch around its call adds to a word, may mask it, and compares: lanes on both sides of where that turns."""
+    type_, letter = ("float", "f") if name.endswith("32") else ("double", "d")
+    source = f"""extern "C" __global__ void k({type_} *x) {{
+        {type_} a = x[threadIdx.x]; asm("{name} %0, %1;" : "={letter}"(a) : "{letter}"(a)); x[threadIdx.x] = a; }}"""
+    one = tw.Kernel(source, "k", "sm_90")
+    texts = [item.text for item in line_table(one.build().cubin or b"", "k").instructions]
+    begin, end = (
+        next(i for i, text in enumerate(texts) if text.startswith(word)) for word in ("LDG", "CALL")
+    )
+    code = "\n".join(texts[begin:end])
+    moved, masked, compared, skipped = (found.search(code) for found in (MOVED, MASKED, COMPARED, SKIPPED))
+    assert moved and compared and skipped
+    by, mask = int(moved[1], 16), int(masked[1], 16) if masked else 0xFFFF_FFFF
+    if compared[4]:  # as a float, without its sign; NaN is said to be more, as its word is
+        mask, bound = 0x7FFF_FFFF, int(np.float32(compared[4]).view(np.uint32))
+    else:
+        bound = int(compared[2], 16) + (compared[1] == "GT")
+    step = mask & -mask
+
+    def is_slow(word: int) -> bool:
+        return ((word + by & mask) >= bound) == bool(skipped[1])
+
+    turns = [(place - by + offset) % 2**32 for place in (0, bound) for offset in (-step, -1, 0, step)]
+    turns += [0, 1, 0x8000_0000, 0x7F80_0000, 0x7FF0_0000, 0x000F_FFFF, 0x7FEF_FFFF]
+    assert {is_slow(word) for word in turns} == {True, False}
+    for low in (0, 0xFFFF_FFFF)[: 1 + (letter == "d")]:
+        for first in range(0, len(turns), 5):
+            words = [*turns[first : first + 5], *[0x3F80_0000] * 5][:5]
+            times = [1, 2, 4, 8, 17]
+            lanes = np.repeat(np.array(words, np.uint64), times)
+            doubles, singles = (lanes << 32 | low).view(np.float64), lanes.astype(np.uint32).view(np.float32)
+            profile = one.profile(1, 32, [doubles if letter == "d" else singles], gpu="h200")
+            (call,) = [item for item in profile.machine.ran if item.instruction.family == "CALL"]
+            wanted = sum(count for word, count in zip(words, times, strict=True) if is_slow(word))
+            assert float(call.threads.sum()) == wanted, [*map(hex, words)]
