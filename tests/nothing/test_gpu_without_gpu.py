@@ -67,13 +67,18 @@ def test_without_a_gpu_it_says_why_and_imports_nothing() -> None:
 
 
 def driver_that(**calls: Any) -> Callable[[], Any]:
-    """A driver of which only these calls exist."""
+    """A driver of which only these calls exist, with the arguments that they may have."""
     results = words.driver().CUresult
-    made = {
-        name: lambda *_, answer=answer: (getattr(results, answer),) if isinstance(answer, str) else answer
-        for name, answer in calls.items()
-    }
-    return lambda: SimpleNamespace(**made, CUresult=results)
+
+    def call(name: str, answer: Any) -> Callable[..., Any]:
+        def made(*given: Any) -> Any:
+            assert given == {"cuInit": (0,)}.get(name, ())  # which wants no flags
+            return (getattr(results, answer),) if isinstance(answer, str) else answer
+
+        return made
+
+    named = {name: call(name, answer) for name, answer in calls.items()}
+    return lambda: SimpleNamespace(**named, CUresult=results)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +113,20 @@ def test_the_reason_names_the_cause(
     assert gpu.count() == 0
     assert expected in gpu.why_not()
     assert "\n" not in gpu.why_not()
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_a_driver_that_answers_has_its_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Once they are counted, this process is known to have started CUDA."""
+    calls: dict[str, Any] = {
+        "cuInit": (0,),
+        "cuDriverGetVersion": (0, 13_000),
+        "cuDeviceGetCount": (0, count),
+    }
+    monkeypatch.setattr(words, "driver", driver_that(**calls))
+    monkeypatch.setattr(words, "_started_in", None)
+    assert (gpu.count(), gpu.why_not()) == (count, "")
+    assert words._started_in == os.getpid()
 
 
 def test_a_forked_process_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +223,9 @@ def test_rectangles_copy_every_element_and_no_other(
     data: st.DataObject, shape: tuple[int, ...], itemsize: int
 ) -> None:
     to, from_ = data.draw(layouts(shape, itemsize)), data.draw(layouts(shape, itemsize))
+    for axis in data.draw(st.sets(st.sampled_from(range(len(shape))))) if shape and 0 not in shape else ():
+        # the same along it: all elements that are copied lie at one place
+        from_ = np.broadcast_to(from_[(*[slice(None)] * axis, slice(1))], shape)
     below, beneath = whole_of(to), whole_of(from_)
     below[:], beneath[:] = (np.frombuffer(random.randbytes(x.size), np.uint8) for x in (below, beneath))
     wanted = below.copy()

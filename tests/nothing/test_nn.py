@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import tilewise as tw
 from tilewise.errors import ArgumentError
+from tilewise.nn import digits as samples
 from tilewise.nn.digit_strokes import make_digits
 from tilewise.nn.float64_model import Float64Model
 from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward
@@ -44,6 +46,30 @@ def test_files_are_read(tmp_path: Path) -> None:
     assert np.array_equal(digits.samples, want.astype(np.float16))
     assert np.array_equal(digits.labels, labels[:10])
     assert not digits.made and digits.source == f"the files in {tmp_path}"
+
+
+@pytest.mark.parametrize("other", [None, 0, 1, 2, 3])
+def test_files_are_called_mnist_if_all_of_them_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: int | None
+) -> None:
+    """By what the zipped files hold, the ``other`` one aside."""
+    write_folder(tmp_path)
+    known: list[Any] = []
+    for i, file in enumerate((*samples._TRAINING_FILES, *samples._TEST_FILES)):
+        plain, zipped = tmp_path / file.name, tmp_path / f"{file.name}.gz"
+        if plain.exists():
+            zipped.write_bytes(gzip.compress(plain.read_bytes()))
+            plain.unlink()
+        whole = hashlib.sha256(zipped.read_bytes()).hexdigest()
+        known.append(file._replace(sha256="0" * 64 if i == other else whole))
+    monkeypatch.setattr(samples, "_TRAINING_FILES", tuple(known[:2]))
+    monkeypatch.setattr(samples, "_TEST_FILES", tuple(known[2:]))
+    digits = tw.nn.load_digits(tmp_path)
+    assert digits.source == ("MNIST" if other is None else f"the files in {tmp_path}") and not digits.made
+    labels = tmp_path / f"{known[1].name}.gz"
+    (tmp_path / known[1].name).write_bytes(gzip.decompress(labels.read_bytes()))
+    unzipped = tw.nn.load_digits(tmp_path)  # the same, and it is not looked into whether it is
+    assert unzipped.source == f"the files in {tmp_path}" and unzipped.digest == digits.digest
 
 
 @pytest.mark.parametrize(
