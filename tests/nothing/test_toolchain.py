@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import struct
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -470,3 +474,51 @@ def test_constant_memory_of_a_kernel_is_that_of_all_its_banks() -> None:
         struct.pack("<IIQQQQ", name, 1, 0, 0, 64, size).ljust(64, b"\0") for name, size in sections
     )
     assert constant_bytes(head + names + table) == {"f": 424, "ff": 8}
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("no libnvrtc.so.13\nsought in /usr"), "no libnvrtc.so.13"),
+        (KeyError(), "KeyError"),
+        (None, "import of cuda.bindings.nvrtc halted"),  # there are no bindings for it
+    ],
+)
+def test_a_compiler_that_cannot_be_loaded_is_told_at_its_first_use(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, reason: str
+) -> None:
+    """Its bindings look for it when they are called first, and raise what they like."""
+    bindings = importlib.import_module("cuda.bindings")
+
+    def load() -> None:
+        assert error is not None
+        raise error
+
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
+    monkeypatch.delattr(bindings, "nvrtc", raising=False)
+    if error is not None:
+        pretended = SimpleNamespace(nvrtcVersion=load, nvrtcGetSupportedArchs=lambda: (0, [75]))
+        monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", pretended)
+        monkeypatch.setattr(bindings, "nvrtc", pretended, raising=False)
+    functions: tuple[Any, ...] = (nvrtc._library, nvrtc.supported, nvrtc.version)
+    for function in functions:
+        function.cache_clear()
+    try:
+        for function in functions:
+            with pytest.raises(ToolError) as told:
+                function()
+            assert str(told.value).startswith(
+                "NVRTC, the CUDA C++ compiler library, cannot be loaded (" + reason
+            )
+            assert str(told.value).endswith("); pip install nvidia-cuda-nvrtc cuda-bindings")
+    finally:
+        for function in functions:
+            function.cache_clear()
+
+
+def test_a_call_of_the_compiler_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = type("Result", (int,), {"name": "NVRTC_ERROR_OUT_OF_MEMORY"})
+    library = SimpleNamespace(nvrtcCreateProgram=lambda *_: (result(1),))
+    monkeypatch.setattr(nvrtc, "_library", lambda: library)
+    with pytest.raises(ToolError, match=r"^NVRTC failed: NVRTC_ERROR_OUT_OF_MEMORY$"):
+        nvrtc.compile_program("", "x.cu", (), {})

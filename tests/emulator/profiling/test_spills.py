@@ -49,6 +49,35 @@ def test_lines_tell_where_local_memory_is_used(spilled: Profile) -> None:
         "instructions", "wavefronts", "conflicts", "sectors", "ideal", "local", "line",
     ]  # fmt: skip
     assert spilled.spills and sum(line.local for line in spilled.machine_lines) == spilled.spills.local
+    # By line of the PTX it is what the machine code of that line does.
+    by_line: dict[int, float] = {}
+    for item in spilled.machine.ran:
+        if item.instruction.family in ("LDL", "STL") and item.instruction.ptx:
+            by_line[item.instruction.ptx] = by_line.get(item.instruction.ptx, 0) + float(item.runs.sum())
+    assert {line.line: line.local for line in spilled.ptx_lines if line.local} == by_line and by_line
+
+
+def test_every_way_to_list_lines_has_all_accesses_once(spilled: Profile) -> None:
+    conflicted = tw.ladder["05_tiled_conflicted"].profile(32, 32, 32, gpu="h200")
+    for profile in (spilled, conflicted):
+        names = ("wavefronts", "conflicts", "sectors", "ideal_sectors")
+        arrays = [
+            (one.waves, one.waves - one.phases, one.sectors, one.ideal_sectors)
+            for one in profile.machine.accesses
+        ]
+        whole = [sum(float(row[i].sum()) for row in arrays) for i in range(4)]
+        for lines in (profile.lines, profile.ptx_lines, profile.machine_lines):
+            assert [sum(getattr(line, name) for line in lines) for name in names] == pytest.approx(
+                whole, rel=1e-12
+            )
+            assert [
+                (-line.conflicts, -line.excess_sectors, -line.instructions, line.line) for line in lines
+            ] == sorted(
+                (-line.conflicts, -line.excess_sectors, -line.instructions, line.line) for line in lines
+            )
+        ran = sum(float(one.runs.sum()) for one in profile.machine.ran)
+        assert sum(line.instructions for line in profile.machine_lines) == pytest.approx(ran, rel=1e-12)
+    assert conflicted.lines[0].conflicts > 0
 
 
 def test_nothing_is_said_where_nothing_spilled() -> None:
