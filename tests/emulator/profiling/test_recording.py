@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tilewise.emulator.layout import Space
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.errors import ArgumentError
 from tilewise.instruments.block_views import find_owners, find_steps, list_patterns, machine_widths
@@ -236,3 +237,70 @@ def test_a_product_of_tensor_cores_is_an_event(product: str) -> None:
     text = f"{head} {empty} mov.b32 %r4, 0x44444444; {product} ld.param.u64 %d, [out]; st.global.f32 [%d], %f0; ret; }}"
     recording = tw.Kernel.from_ptx(text, "k").record(1, 32, [np.zeros(1, np.float32)])
     assert EventKind.PRODUCT in recording.kinds
+
+
+# A warp, the upper half of which does what is guarded; lane 0 does what is for one.
+EACH_KIND = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 data, .param .u64 half)
+{
+  .reg .u64 %a, %g, %b, %s; .reg .u32 %t, %h, %r<5>, %v<4>; .reg .f32 %f<4>; .reg .pred %p, %q, %first;
+  .shared .align 16 .b8 room[1024]; .shared .align 8 .b64 bar;
+  ld.param.u64 %g, [data]; ld.param.u64 %b, [half]; mov.u32 %t, %tid.x;
+  setp.ge.u32 %p, %t, 16; setp.eq.u32 %first, %t, 0;
+  mul.wide.u32 %a, %t, 16; add.u64 %g, %g, %a; mad.wide.u32 %b, %t, 2, %b; shl.b32 %h, %t, 4;
+  mov.u32 %r0, room; add.u32 %h, %h, %r0;
+  LINES
+  ret;
+}
+"""
+UPPER, EVERY, ONE = 0xFFFF_0000, 0xFFFF_FFFF, 1
+GLOBAL, SHARED = int(Space.GLOBAL), int(Space.SHARED)
+# Each with its events: kind, space, bytes of a lane, lanes, what the addresses of lanes 16 and 17 are apart.
+LOGGED: list[tuple[str, list[tuple[EventKind, int, int, int, int | None]]]] = [
+    ("ld.global.v4.u32 {%v0, %v1, %v2, %v3}, [%g];", [(EventKind.LOAD, GLOBAL, 16, EVERY, 16)]),
+    ("@%p ld.global.u16 %v0, [%b];", [(EventKind.LOAD, GLOBAL, 2, UPPER, 2)]),
+    ("@%p st.global.v2.u32 [%g], {%v0, %v1};", [(EventKind.STORE, GLOBAL, 8, UPPER, 16)]),
+    ("st.shared.u32 [%h], %v0;", [(EventKind.STORE, SHARED, 4, EVERY, 16)]),
+    ("ld.shared.u64 %s, [room];", [(EventKind.LOAD, SHARED, 8, EVERY, 0)]),
+    ("@%p atom.global.add.u64 %s, [%g], 1;", [(EventKind.ATOMIC, GLOBAL, 8, UPPER, 16)]),
+    ("red.shared.add.u32 [room], 1;", [(EventKind.ATOMIC, SHARED, 4, EVERY, 0)]),
+    (
+        "cp.async.ca.shared.global [%h], [%g], 8;",
+        [(EventKind.COPY, GLOBAL, 8, EVERY, 16), (EventKind.FILL, SHARED, 8, EVERY, 16)],
+    ),
+    ("@%p cp.async.commit_group;", [(EventKind.CLOSE, 0, 0, UPPER, None)]),
+    ("cp.async.wait_group 0;", [(EventKind.DRAIN, 0, 0, EVERY, None)]),
+    ("bar.sync 0;", [(EventKind.WAIT, 0, 0, EVERY, None), (EventKind.THROUGH, 0, 0, EVERY, None)]),
+    ("@%first mbarrier.init.shared.b64 [bar], 1;", []),
+    ("@%first mbarrier.arrive.shared.b64 %s, [bar];", [(EventKind.ARRIVE, SHARED, 8, ONE, None)]),
+    ("mbarrier.test_wait.parity.shared.b64 %q, [bar], 0;", [(EventKind.AWAIT, SHARED, 8, EVERY, 0)]),
+    (
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1}, {%r2}, {%f0, %f1, %f2, %f3};",
+        [(EventKind.PRODUCT, 0, 0, EVERY, None)],
+    ),
+    ("ld.local.u32 %v0, [own]; ld.param.u64 %a, [data];", []),
+]
+
+
+def test_each_kind_of_event_has_its_space_its_bytes_and_its_lanes() -> None:
+    lines = [line for line, _ in LOGGED]
+    own = ".local .b32 own; mov.b32 %r1, 0; mov.b32 %r2, 0;" + "".join(
+        f"mov.f32 %f{i}, 0f00000000;" for i in range(4)
+    )
+    kernel = tw.Kernel.from_ptx(EACH_KIND.replace("LINES", "\n".join([own, *lines])), "k")
+    recording = kernel.record(1, 32, [np.zeros(1024, np.uint8), np.zeros(64, np.uint8)])
+    first, events = EACH_KIND[: EACH_KIND.index("LINES")].count("\n") + 2, recording.events
+    found: dict[int, list[Any]] = {}
+    for i, what in enumerate(recording.kinds):
+        apart = int(events.addresses[i, 17] - events.addresses[i, 16])
+        row = (what, int(events.space[i]), int(events.size[i]), int(events.mask[i]), apart)
+        found.setdefault(recording.places[events.place[i]].line - first, []).append(row)
+    for number, (line, wanted) in enumerate(LOGGED):
+        logged = [
+            (*row[:4], None if one[4] is None else row[4])
+            for row, one in zip(found.pop(number, []), wanted, strict=True)
+        ]
+        assert logged == wanted, line
+    assert not found
