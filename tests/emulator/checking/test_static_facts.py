@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilewise as tw
 from tilewise.emulator.check_layout import ACCESS, WHO, Action
 from tilewise.emulator.checking.static_facts import find_constants, map_lanes_to_words
 from tilewise.emulator.ptx.parse import parse
@@ -44,3 +47,55 @@ def test_words_have_the_lanes_and_bytes_that_are_accessed(
     plain = all(who < WHO.SEVERAL and bytes_ == ACCESS.BYTES for who, bytes_ in wanted.values())
     careful = action == Action.ATOMIC or len(wanted) > 256 or (action == Action.STORE and not plain)
     assert map_lanes_to_words(lanes, size, action) == (None if careful else wanted)
+
+
+# Lane i reads lane i + 8, by an instruction that says its mask itself; %low is true of a warp's lower half.
+SHUFFLED = """.version 6.0
+.target sm_60
+.address_size 64
+.visible .entry k(.param .u64 x, .param .u64 y)
+{
+  .reg .u64 %x, %y, %off; .reg .u32 %t, %lane, %v, %u, %m; .reg .pred %low, %p;
+  mov.u32 %t, %tid.x; and.b32 %lane, %t, 31; setp.lt.u32 %low, %lane, 16; mul.wide.u32 %off, %t, 4;
+  ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; add.u64 %x, %x, %off; add.u64 %y, %y, %off;
+  ld.global.u32 %v, [%x]; mov.u32 %u, 0; mov.u32 %m, -1;
+  DO
+done:
+  st.global.u32 [%y], %u;
+  ret;
+}
+"""
+HOW = {  # and whether what a lane stores may be what no lane gave
+    "all": ("shfl{} %u, %v, 8, 31{};", False),
+    "in a loop of all": (
+        "mov.u32 %lane, 0; again: shfl{} %u, %v, 8, 31{}; add.u32 %lane, %lane, 1; setp.lt.u32 %p, %lane, 3; @%p bra again;",
+        False,
+    ),
+    "guarded": ("@%low shfl{} %u, %v, 8, 31{};", True),
+    "guarded by what is the same": ("setp.eq.u32 %p, %m, -1; @%p shfl{} %u, %v, 8, 31{};", False),
+    "apart": ("@!%low bra done; shfl{} %u, %v, 8, 31{};", True),
+    "once others left": ("@!%low exit; shfl{} %u, %v, 8, 31{};", True),
+    "before others leave": ("shfl{} %u, %v, 8, 31{}; @%low exit;", False),
+    "once others went away": ("@%low bra on; exit; on: shfl{} %u, %v, 8, 31{};", True),
+    "then added to": (
+        "@!%low bra done; shfl{} %lane, %v, 8, 31{}; add.u32 %t, %lane, %v; mul.lo.u32 %u, %t, 3;",
+        True,
+    ),
+    "then left": ("@!%low bra done; shfl{} %u, %v, 8, 31{}; mov.u32 %u, 3;", False),
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("form", ["sync, written", "sync, held", "without a mask"])
+def test_a_shuffle_is_watched_wherever_a_lane_may_be_missing(form: str, how: str) -> None:
+    """Of shuffles that all lanes of all warps take part in nothing is looked at; a mask alone does not say so."""
+    sync, mask = {"sync, written": (".sync.down.b32", ", -1"), "sync, held": (".sync.down.b32", ", %m")}.get(
+        form, (".down.b32", "")
+    )
+    text, wrong = HOW[how]
+    kernel = tw.Kernel.from_ptx(SHUFFLED.replace("DO", text.format(sync, mask)), "k")
+    for threads in (64, 48 + 8):  # of the last warp a quarter is not there
+        x, y = np.arange(64, dtype=np.int32), np.zeros(64, np.int32)
+        found = {item.kind for item in kernel.check(1, threads, [x, y])}
+        lacks = threads % 32 != 0 and how != "then left"
+        assert found == ({"shuffle-inactive-lane"} if wrong or lacks else set()), (threads, found)
