@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tilewise.instruments.flow import basic_blocks, find_reachable
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.slow_paths import find_detours
 from tilewise.toolchain.compile import compile_source
-from tilewise.toolchain.lines import line_table
+from tilewise.toolchain.lines import MachineInstruction, line_table
 
 FILE = Path(__file__).parents[2] / "golden" / "hardware" / "counters.json"
 MEASURED = json.loads(FILE.read_text())["groups"]
@@ -228,3 +229,68 @@ def test_the_slow_path_is_taken_from_where_the_machine_code_says(name: str) -> N
             (call,) = [item for item in profile.machine.ran if item.instruction.family == "CALL"]
             wanted = sum(count for word, count in zip(words, times, strict=True) if is_slow(word))
             assert float(call.threads.sum()) == wanted, [*map(hex, words)]
+
+
+def put(code: list[MachineInstruction], before: str, text: str) -> None:
+    """Another instruction before the first that begins so."""
+    at = next(i for i, item in enumerate(code) if item.text.startswith(before))
+    code.insert(at, replace(code[at], text=text, label=""))
+
+
+def branches_away_behind_the_call(code: list[MachineInstruction]) -> None:
+    put(code, "BSYNC B0", "@P3 BRA `(.L_elsewhere)")
+
+
+def branches_away_on_the_quick_path(code: list[MachineInstruction]) -> None:
+    at = next(i for i, item in enumerate(code) if item.text == "BSYNC B0")
+    code[at : at + 1] = [replace(code[at], text="@P3 BRA `(.L_elsewhere)"), replace(code[at], label="")]
+
+
+def has_another_way_to_the_call(code: list[MachineInstruction]) -> None:
+    put(code, "BSSY B0", "@P3 BRA `(.L_call)")
+    at = next(i for i, item in enumerate(code) if item.text.startswith("CALL"))
+    code[at - 1] = replace(code[at - 1], label=".L_call")
+
+
+def has_another_branch_in_the_routine(code: list[MachineInstruction]) -> None:
+    put(code, "BSSY B1", "@P3 BRA `(.L_elsewhere)")
+
+
+def calls_another_routine(code: list[MachineInstruction]) -> None:
+    for i, item in enumerate(code):
+        code[i] = replace(
+            item, text=item.text.replace("div_rn", "dim_rn"), label=item.label.replace("div_rn", "dim_rn")
+        )
+
+
+def has_more_on_both_paths(code: list[MachineInstruction]) -> None:
+    put(code, "CALL", "NOP")
+    put(code, "BSYNC B0", "NOP")
+
+
+@pytest.mark.parametrize(
+    ("edit", "known"),
+    [
+        (has_more_on_both_paths, True),
+        (branches_away_behind_the_call, False),
+        (branches_away_on_the_quick_path, True),  # where slow lanes join it, and all go on alike
+        (has_another_way_to_the_call, False),
+        (has_another_branch_in_the_routine, False),
+        (calls_another_routine, False),
+    ],
+)
+def test_a_call_is_a_detour_where_all_its_branches_are_known(edit: Any, known: bool) -> None:
+    """Of anything else its counts are none of ours: they would be wrong, and said to be exact."""
+    source = (
+        'extern "C" __global__ void k(float *x) { x[threadIdx.x] = x[threadIdx.x] / x[threadIdx.x + 99]; }'
+    )
+    binary = compile_source(source, ["k"], "sm_90")
+    code = list(line_table(binary.cubin or b"", "k").instructions)
+    leave = next(i for i, item in enumerate(code) if item.text == "EXIT")
+    code.insert(leave + 1, replace(code[leave], label=".L_elsewhere"))
+    for change, found in ((lambda _: None, True), (edit, known)):
+        change(code)
+        blocks = basic_blocks(code)
+        detours = find_detours(blocks, find_reachable(blocks))
+        assert [item.kind for item in detours] == ["div.f32"] * found
+        assert all(item.tested and item.slow_blocks[0] == item.call for item in detours)
