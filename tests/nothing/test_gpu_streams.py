@@ -9,7 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from tilewise.devices.gpu import device as gpu_device
+from tilewise.devices.gpu import driver as words
 from tilewise.devices.gpu import streams
+from tilewise.devices.gpu.device import GpuDevice
 from tilewise.devices.gpu.streams import Event, Graph, Stream, streams_entered
 from tilewise.errors import ArgumentError, DeviceError
 
@@ -28,7 +31,7 @@ class Native:
             told = [item.name if isinstance(item, Native) else item for item in given]
             told += [f"timed={item.timing_enabled}" for item in named.values()]
             self.log.append(" ".join(map(str, (self.name, verb, *told))))
-            return Native(self.log, f"{self.name}.{verb}", looks=self.looks)
+            return Native(self.log, f"{self.name}.{verb}", looks=self.looks, at=len(self.log))
 
         return done
 
@@ -53,7 +56,10 @@ class Device:
         self._default_stream = Stream(cast(Any, self), Native(self.log, "default"))
         self._current: list[Stream] = []
         self._ledger = SimpleNamespace(
-            forget_launches=lambda stream: self.log.append(f"forget {stream._native.name}"),
+            forget_launches=lambda *streams: self.log.append(
+                f"forget {[stream._native.name for stream in streams]}"
+            ),
+            streams=[],
             record_launch=lambda handle, stream, what: self.log.append(
                 f"ran {what} on {stream._native.name}"
             ),
@@ -101,13 +107,13 @@ def event_of(device: Any, **how: Any) -> Event:
 def test_waiting_for_a_stream_waits_and_then_forgets_what_ran_there(device: Device) -> None:
     stream = device.stream()
     stream.synchronize()
-    assert device.said() == ["[waiting", "s7 sync", "]", "forget s7"]
+    assert device.said() == ["[waiting", "s7 sync", "]", "forget ['s7']"]
     stream.synchronize(timeout=10)
-    assert device.said() == ["[waiting", "s7 record", "s7.record looked at", "]", "forget s7"]
+    assert device.said() == ["[waiting", "s7 record", "s7.record looked at", "]", "forget ['s7']"]
     stream._native.looks = 1 << 30
     with pytest.raises(DeviceError, match=r"gpu:0 is still running kernel 'slow' after 0\.002 s"):
         stream.synchronize(timeout=0.002)
-    assert "forget s7" not in device.said()
+    assert "forget ['s7']" not in device.said()
 
 
 def test_an_event_is_waited_for_until_it_is_done(device: Device) -> None:
@@ -209,3 +215,60 @@ def test_a_capture_that_goes_wrong_leaves_nothing_behind(device: Device) -> None
     with graph:  # again, rightly
         pass
     graph.launch()
+
+
+def test_calls_are_timed_on_the_current_stream_one_after_another(device: Device) -> None:
+    """In seconds by the GPU's clock, which goes on by a millisecond with each line of the log here."""
+    works = iter((1, 5, 0))
+
+    def work() -> None:
+        device.log.extend(["work"] * next(works))
+
+    with device.stream(9):
+        taken = GpuDevice.time(cast(Any, device), work, repeat=3)
+    assert taken == [each / 1000 for each in (3 + 1, 3 + 5, 3 + 0)]
+    log = device.said()
+    assert log.count("s9 record timed=True") == 6 and log.count("s9 sync") == 1
+    assert log.index("s9 sync") > max(i for i, line in enumerate(log) if line.startswith("s9 record"))
+    assert len(GpuDevice.time(cast(Any, device), lambda: None)) == 10
+    with pytest.raises(ArgumentError, match="repeat must be at least 1"):
+        GpuDevice.time(cast(Any, device), work, repeat=0)
+    device._local.capture = object()
+    for call in (
+        lambda: GpuDevice.time(cast(Any, device), work),
+        lambda: GpuDevice.synchronize(cast(Any, device)),
+    ):
+        with pytest.raises(ArgumentError, match="outside of a capture"):
+            call()
+
+
+def test_waiting_for_a_gpu_waits_for_all_its_streams(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100, 200))
+    monkeypatch.setattr(gpu_device.time, "monotonic", lambda: next(clock))
+    given: list[tuple[str, float]] = []
+    monkeypatch.setattr(
+        Stream, "synchronize", lambda self, timeout=None: given.append((self._native.name, timeout))
+    )
+    device._ledger.streams[:] = [device.stream(8), device.stream(9), device.stream(8)]
+    with device.stream(7):
+        GpuDevice.synchronize(cast(Any, device), timeout=2.5)
+    assert sorted(name for name, _ in given) == ["s7", "s8", "s9"]
+    assert [left for _, left in given] == [1.5, 0.5, 0.0]  # of one deadline for all, never less than nothing
+
+
+def test_waiting_for_a_gpu_without_a_deadline_is_the_drivers(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = words.driver().CUresult
+    answers = [results.CUDA_SUCCESS, results.CUDA_ERROR_LAUNCH_FAILED]
+
+    def wait() -> tuple[Any]:
+        device.log.append("waited")
+        return (answers.pop(0),)
+
+    monkeypatch.setattr(gpu_device, "driver", lambda: SimpleNamespace(cuCtxSynchronize=wait))
+    GpuDevice.synchronize(cast(Any, device))
+    assert device.said() == ["[waiting", "waited", "]", "forget []"]
+    with pytest.raises(DeviceError, match=r"CUDA_ERROR_LAUNCH_FAILED.* running kernel 'slow' on gpu:0"):
+        GpuDevice.synchronize(cast(Any, device))
+    assert device.said() == ["[waiting", "waited", "]"]
