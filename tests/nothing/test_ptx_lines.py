@@ -1,0 +1,97 @@
+"""What is known of a line of the PTX from the counts of its instructions, which may be several, or copies of one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from tilewise.emulator.profiling.counted import InstructionRuns
+from tilewise.instruments.flow import Line
+from tilewise.instruments.machine import _by_line, _share_after_merging, _sum_branches
+from tilewise.toolchain.lines import MachineInstruction
+
+
+def ran(line: int, name: str, block: int, runs: int, on: int | None = None, **more: Any) -> InstructionRuns:
+    """On two multiprocessors; with a guard, if the runs in which that held are given."""
+    there = np.array([runs, 10 * runs])
+    held = there if on is None else np.array([on, 10 * on])
+    return InstructionRuns(line, name, block, there, 32 * there, held, 32 * held, **more)
+
+
+def counts_of(*items: InstructionRuns) -> Any:
+    return cast(Any, SimpleNamespace(rows=np.zeros((2, 7)), instruction_runs=lambda: iter(items)))
+
+
+def found(line: Line) -> tuple[int, int, int, int]:
+    """Runs, threads, and how many of both a guard let through, on the first multiprocessor; the second has ten times those."""
+    figures = (line.runs, line.threads, line.on_runs, line.on_threads)
+    assert all(len(one) == 2 and one[1] == 10 * one[0] for one in figures)
+    return cast(tuple[int, int, int, int], tuple(int(one[0]) for one in figures))
+
+
+def test_of_several_instructions_of_a_line_the_one_with_most_runs_counts() -> None:
+    lines = _by_line(
+        counts_of(ran(4, "mul", 0, 2), ran(4, "add", 1, 9), ran(4, "sub", 2, 3), ran(5, "or", 0, 1))
+    )
+    assert {*lines} == {4, 5}
+    assert found(lines[4]) == (9, 32 * 9, 9, 32 * 9) and found(lines[5]) == (1, 32, 1, 32)
+    assert lines[4].names == {"mul", "add", "sub"} and lines[5].names == {"or"}
+
+
+def test_copies_of_an_instruction_add_up_and_a_block_that_came_twice_does_not() -> None:
+    """Two copies with three runs each are more than one instruction with five."""
+    lines = _by_line(
+        counts_of(ran(4, "mul", 0, 5), ran(4, "add", 1, 3), ran(4, "add", 2, 3), ran(4, "add", 2, 3))
+    )
+    assert found(lines[4]) == (6, 32 * 6, 6, 32 * 6)
+
+
+@pytest.mark.parametrize("others", [(), (ran(4, "mul", 0, 20),), (ran(4, "mul", 0, 1),)])
+def test_what_a_guard_let_through_is_that_of_the_guarded(others: tuple[InstructionRuns, ...]) -> None:
+    (line,) = _by_line(counts_of(*others, ran(4, "st", 1, 7, on=2), ran(4, "st", 2, 1, on=1))).values()
+    runs = max([8, *(int(item.runs[0]) for item in others)])
+    assert found(line) == (runs, 32 * runs, 3, 32 * 3)
+
+
+def test_branches_of_a_line_add_up() -> None:
+    parted = np.array([1, 10])
+    branches = _sum_branches(
+        counts_of(
+            ran(4, "bra", 0, 5, on=2, splits=parted, tests=(2, 3)),
+            ran(4, "bra", 1, 6, on=1, splits=parted, tests=(2, 3)),
+            ran(9, "bra", 2, 7, splits=0 * parted),
+            ran(10, "bar", 3, 7),
+        )
+    )
+    assert {*branches} == {4, 9} and branches[4].tests == {2, 3} and not branches[9].tests
+    assert [int(one[0]) for one in (branches[4].runs, branches[4].threads, branches[4].splits)] == [
+        11,
+        352,
+        2,
+    ]
+    assert [int(one[0]) for one in (branches[9].runs, branches[9].threads, branches[9].splits)] == [7, 224, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "widest", "runs", "share"),
+    [
+        ("LDS.128 R0, [R4]", "ld.shared.f32", 128, 3.0, 0.25),  # of 12 loads one in four is left
+        ("LDS.128 R0, [R4]", "ld.shared.v4.f32", 128, 12.0, 1.0),  # which were as wide
+        ("LDS.64 R0, [R4]", "ld.shared.v2.f32", 128, 6.0, 0.5),
+        ("LDG.E.128 R0, [R4]", "ld.global.f32", 128, 30.0, 1.0),  # never more than there are
+        ("@P0 LDS.128 R0, [R4]", "ld.shared.f32", 128, 3.0, 1.0),
+        ("LDGSTS.E.128 [R0], [R4]", "ld.global.f32", 128, 3.0, 1.0),
+        ("LDS R0, [R4]", "ld.shared.f32", 32, 3.0, 1.0),
+        ("STS.64 [R4], R0", "st.shared.f32", 64, 6.0, 0.5),
+    ],
+)
+def test_loads_and_stores_of_a_line_that_were_merged(
+    text: str, name: str, widest: int, runs: float, share: float
+) -> None:
+    asked = np.array([4, 8])
+    line = Line(asked, 32 * asked, asked, 32 * asked, {name}, False)
+    assert _share_after_merging(MachineInstruction(0, text, ptx=4), runs, widest, line) == share
+    assert _share_after_merging(MachineInstruction(0, text, ptx=4), runs, widest, None) == 1.0
