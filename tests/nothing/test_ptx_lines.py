@@ -81,6 +81,7 @@ def test_branches_of_a_line_add_up() -> None:
         ("LDS.128 R0, [R4]", "ld.shared.f32", 128, 3.0, 0.25),  # of 12 loads one in four is left
         ("LDS.128 R0, [R4]", "ld.shared.v4.f32", 128, 12.0, 1.0),  # which were as wide
         ("LDS.64 R0, [R4]", "ld.shared.v2.f32", 128, 6.0, 0.5),
+        ("LDS.128 R0, [R4]", "ld.shared.v4.f32", 128, 3.0, 1.0),  # fewer, for another reason
         ("LDG.E.128 R0, [R4]", "ld.global.f32", 128, 30.0, 1.0),  # never more than there are
         ("@P0 LDS.128 R0, [R4]", "ld.shared.f32", 128, 3.0, 1.0),
         ("LDGSTS.E.128 [R0], [R4]", "ld.global.f32", 128, 3.0, 1.0),
