@@ -200,6 +200,30 @@ def test_names_of_cudas_types() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("mangled", "types"),
+    [
+        ("_Z1fRf", [("float &", None, False, False)]),
+        ("_Z1fOKi", [("const int &&", None, False, False)]),
+        (
+            "_Z1fRPKf",
+            [("const float *&", None, False, False)],
+        ),  # a pointer is what it refers to, not what it is
+        ("_Z1fPKf", [("const float *", "const float", False, False)]),
+        ("_Z1fPKPKf", [("const float * const *", "const float * const", False, False)]),
+        ("_Z1fPfi", [("float *", "float", False, False), ("int", None, False, True)]),
+        ("_Z1f3Box", [("Box", None, False, False)]),
+    ],
+)
+def test_what_a_type_points_to(mangled: str, types: list[tuple[str, str | None, bool, bool]]) -> None:
+    """Pointers alone have elements: of a reference, or of a structure, none are told."""
+    found = [
+        (one.text, one.target.text if one.target else None, one.const, one.arithmetic)
+        for one in parameter_types(mangled)
+    ]
+    assert found == types
+
+
 def test_a_template_with_its_arguments_is_one_type_to_come_back_to() -> None:
     # S_ is Box, S0_ Box<float>, S1_ a pointer to that.
     types = [type_.text for type_ in parameter_types("_Z1fP3BoxIfES0_S1_PKS0_S_IiE")]

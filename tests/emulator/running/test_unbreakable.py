@@ -345,7 +345,7 @@ wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16; mapa.u32; isspacep.global; wg
 mbarrier.arrive.expect_tx.shared.b64 a, [r]; mbarrier.arrive_drop.noComplete.shared.b64 a, [r];"""
 
 
-@pytest.mark.parametrize("mode", ["plain", "checked", "counted"])
+@pytest.mark.parametrize("mode", ["plain", "checked", "counted", "recorded"])
 def test_instructions_without_their_operands(mode: str) -> None:
     declared = ".reg .u32 r; .reg .u64 a; .reg .pred p; ld.param.u64 a, [o];"
     head = ".version 8.0\n.target sm_90a\n.address_size 64\n"
@@ -358,6 +358,7 @@ def test_instructions_without_their_operands(mode: str) -> None:
             "plain": kernel,
             "checked": kernel.check,
             "counted": kernel.profile,
+            "recorded": kernel.record,
         }
         with pytest.raises(tw.errors.PtxError, match="PTX line 5"):
             launches[mode](1, 32, [array])

@@ -356,8 +356,6 @@ class Checker(Watcher):
         e, at = self.e, barrier.number
         if barrier.scope == "cluster":
             return CLOCKS.BARRIERS_OF_BLOCK - 1
-        if len(instruction.operands) <= at:
-            return 0
         uniform = e.is_uniform(instruction.operands[at])
         value = read(e, instruction.operands[at], "u32", not uniform)
         return (value if uniform else e.first_lane(value)) & 15
