@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -258,6 +259,61 @@ ret; }}"""
         tw.Kernel.from_ptx(text, "k")(1, 32, [np.zeros(4, np.uint32)], device="emulator")
     (number, line), *_ = ((i, line) for i, line in enumerate(text.splitlines(), 1) if named in line)
     assert f"warp 0 waits in a loop for memory to change\n    PTX line {number}: {line}" in str(caught.value)
+
+
+UNCHANGED = [  # of a word that is 0
+    *("add.u32 %r2, [%l0], 0", "xor.b32 %r2, [%l0], 0", "or.b32 %r2, [%l0], 0", "and.b32 %r2, [%l0], 6"),
+    *("exch.b32 %r2, [%l0], 0", "cas.b32 %r2, [%l0], 5, 6", "max.u32 %r2, [%l0], 0", "min.u32 %r2, [%l0], 0xFFFFFFFF"),
+    *("max.s32 %r2, [%l0], -5", "min.s32 %r2, [%l0], 5"),
+]
+CHANGED = [
+    *(
+        "add.u32 %r2, [%l0], 1",
+        "xor.b32 %r2, [%l0], 9",
+        "exch.b32 %r2, [%l0], %r1",
+        "max.u32 %r2, [%l0], %r1",
+    ),
+    *("cas.b32 %r2, [%l0], %r2, %r1", "max.s32 %r2, [%l0], %r1", "min.s32 %r2, [%l0], %r3"),
+    *("inc.u32 %r2, [%l0], 77", "dec.u32 %r2, [%l0], 77"),
+]
+# Many times as long as a launch may go without progress here; and still longer, for the end of one to be looked for.
+TURNS, MANY_TURNS = 1_000_000, 200_000_000
+
+
+@pytest.mark.parametrize(
+    ("atom", "changes"), [*((one, False) for one in UNCHANGED), *((one, True) for one in CHANGED)]
+)
+def test_an_atom_that_changes_memory_is_progress(
+    atom: str, changes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that ends by itself, after long, or once memory has what it never has."""
+    monkeypatch.setattr(run, "_CLOSED_SECONDS", 0.005)
+    monkeypatch.setattr(run, "_STUCK_SECONDS", 0.005)
+    text = f"""{HEAD}.visible .entry k(.param .u64 x) {{
+.reg .b32 %r<4>; .reg .b64 %l0; .reg .pred %p;
+ld.param.u64 %l0, [x];
+mov.u32 %r1, 0; mov.u32 %r2, 0; mov.u32 %r3, 0;
+again:
+add.u32 %r1, %r1, 1; sub.u32 %r3, %r3, 1;
+atom.global.{atom};
+setp.lt.u32 %p, %r1, {TURNS if changes else MANY_TURNS}; setp.ne.and.u32 %p, %r2, 0xFFFFFFF, %p;
+@%p bra again;
+ret; }}"""
+    launch = functools.partial(
+        tw.Kernel.from_ptx(text, "k"), 1, 1, [np.zeros(4, np.uint32)], device="emulator"
+    )
+    if not changes:
+        with pytest.raises(tw.errors.Deadlock, match="no block gets on"):
+            launch()
+        return
+    for left in reversed(range(5)):  # a busy machine may leave it without its turn for as long
+        try:
+            launch()
+        except tw.errors.Deadlock:
+            if not left:
+                raise
+        else:
+            break
 
 
 def test_a_deadlock_names_no_barrier_at_which_nobody_is(monkeypatch: pytest.MonkeyPatch) -> None:
