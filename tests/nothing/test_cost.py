@@ -9,11 +9,12 @@ import pytest
 
 import tilewise as tw
 from tilewise.errors import ArgumentError
+from tilewise.gpus import find
 from tilewise.kernels import KERNELS
 from tilewise.kernels.spec import Work
 from tilewise.operands import Operands
 from tilewise.planner import choose, operands_of, target_of
-from tilewise.planner.constants import Constants, UnitCost
+from tilewise.planner.constants import Constants, UnitCost, scaled
 from tilewise.planner.cost import copy_seconds, estimate, predict, predict_work
 from tilewise.planner.target import Target
 from tilewise.problem import Tile
@@ -99,3 +100,21 @@ def test_the_first_reason_against_a_kernel_is_told() -> None:
     spec = replace(spec, candidates=lambda *_: iter(({"along": "k"}, {"along": "rows"})))
     with pytest.raises(ArgumentError, match=r"^k must"):
         choose(product(8, 1, 8), target_of("h200"), specs=(spec,))
+
+
+@pytest.mark.parametrize("name", ["h200", "a100", "rtx-4090", "a10g", "rtx-2060-super"])
+def test_rates_that_are_not_published_follow_from_those_that_are(name: str) -> None:
+    """Of 8 bits twice that of 16, of TF32 half of it; of float64 on tensor cores that of the others."""
+    gpu = find(name)
+    whole = max(gpu.peaks.fp16_fp32 or 0.0, gpu.peaks.bf16 or 0.0)
+    assert whole
+    for field, stands in (
+        ("fp8_fp32", 2 * whole), ("int8", 2 * whole), ("tf32", whole / 2), ("fp64_tensor", gpu.peaks.fp64),
+        ("fp16_fp16", whole),
+    ):  # fmt: skip
+        without, told, more = (
+            scaled(replace(gpu, peaks=replace(gpu.peaks, **{field: peak})))
+            for peak in (None, stands, (stands or 1.0) / 64)
+        )
+        assert without == told, field
+        assert more != told, field  # and it is of some account

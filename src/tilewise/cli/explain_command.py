@@ -31,13 +31,13 @@ _PRODUCT = re.compile(r"\d+[x×]\d+")
 
 def explain(args: Namespace) -> int:
     """``tilewise explain``"""
-    if args.target == LADDER:
-        return _climb(args)
-    element, thread = _pair("--element", args.element), _pair("--thread", args.thread)
     if args.picture and not args.figure:
         raise ArgumentError(
             "--output", "is where a picture goes", args.picture, "say which by --figure, such as levels"
         )
+    if args.target == LADDER:
+        return _climb(args)
+    element, thread = _pair("--element", args.element), _pair("--thread", args.thread)
     with draw.progress("explain") as progress:
         progress(0, 2, "run the launch on the emulator")
         found = _explain(args, element)
@@ -80,7 +80,8 @@ def _climb(args: Namespace) -> int:
         files = _write(args, found)
     if args.json:
         draw.write_json("explain", found.to_dict() | {"files": files})
-    elif not files:
+        return 0
+    if not files:
         draw.heading(found.title)
         for line in found.verdict:
             draw.line(line, hanging=4)

@@ -385,7 +385,9 @@ def test_the_documentation_has_the_picture() -> None:
     assert (ROOT / "docs/images/banks.svg").read_text("utf-8") == found, "stale: make docs"
 
 
-def test_the_climb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_climb(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Limits are those of the picture that is kept; measured times those of the results."""
     seen: list[tuple[int, int, str]] = []
     names = ["02_one_block", "04_tiled", "05_tiled_conflicted"]
@@ -405,7 +407,16 @@ def test_the_climb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     shown = run(capsys, "ladder")[1].splitlines()
     for row in climb.table[1]:
         assert any(all(str(cell) in line for cell in row) for line in shown), row
-    assert run(capsys, "ladder", "-m", "3")[2].startswith("tilewise: error: -m is for one launch")
+    page, picture = (str(tmp_path / name) for name in ("climb.html", "climb.svg"))
+    written = ["--html", page, "--figure", "climb", "-o", picture]
+    assert run(capsys, "ladder", *written) == (0, f"wrote {picture}\nwrote {page}\n", "")
+    assert Path(picture).read_text("utf-8") == climb.figure("climb")
+    plain = json.loads(run(capsys, "ladder", *written, "--json")[1])  # and nothing else
+    assert plain["files"] == [picture, page] and {*climb.to_dict()} <= {*plain}
+    assert "--output is where a picture goes" in run(capsys, "ladder", "-o", picture)[2]
+    for option, value in (("-m", "3"), ("--dtype", "float16"), ("--line", "3"), ("--trace", page)):
+        said = run(capsys, "ladder", option, value)[2]
+        assert said.startswith(f"tilewise: error: {option} is for one launch")
 
 
 @pytest.mark.few("naive", "coalesced")

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tilewise.bench.hardware import compare_with_measured, find_ncu, measure, read_raw
 from tilewise.cli.main import main
+from tilewise.cli.parser import parse
 from tilewise.errors import DeviceUnavailable
 from tilewise.ladder import ladder
 
@@ -213,6 +216,31 @@ def test_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         code, _, err = run(capsys, str(tmp_path / name))
         assert code == 2 and "file" in err
     assert run(capsys)[0] == 2
+
+
+OF_A_LAUNCH = {  # the word before it, and what it is read as: of a first launch, and of a second
+    "m": (("-m", "3", 3), ("-m", "5", 5)),
+    "set": (("--set", "tile=16", ["tile=16"]), ("--set", "tile=8", ["tile=8"])),
+    "kernel": (("--kernel", "one", "one"), ("--kernel", "other", "other")),
+    "grid": (("--grid", "4", "4"), ("--grid", "8,8", "8,8")),
+    "shared": (("--shared", "8", 8), ("--shared", "0", 0)),
+    "define": (("--define", "A=1", ["A=1"]), ("-D", "B=2", ["B=2"])),
+    "include": (("--include", "x", ["x"]), ("-I", "y", ["y"])),
+    "arg": (("--arg", "f32[8]", ["f32[8]"]), ("--arg", "7", ["7"])),
+    "arch": (("--arch", "sm_80", "sm_80"), ("--arch", "sm_90", "sm_90")),
+}
+
+
+@given(st.sets(st.sampled_from(sorted(OF_A_LAUNCH))), st.sets(st.sampled_from(sorted(OF_A_LAUNCH))))
+def test_a_second_launch_is_the_first_but_for_what_is_given(first: set[str], second: set[str]) -> None:
+    words = [word for name in sorted(first) for word in OF_A_LAUNCH[name][0][:2]]
+    others = [word for name in sorted(second) for word in OF_A_LAUNCH[name][1][:2]]
+    parsed = parse(["profile", "--compare", "a.cu", "b.cu", *words, "--second", *others])
+    defaults = vars(parse(["profile", "--compare", "a.cu", "b.cu"]))
+    for name, (one, two) in OF_A_LAUNCH.items():
+        own = one[2] if name in first else defaults[name]
+        assert getattr(parsed, name) == own
+        assert getattr(parsed.second, name) == (two[2] if name in second else own)
 
 
 def test_two_kernels_of_a_file_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

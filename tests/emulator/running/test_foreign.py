@@ -286,6 +286,17 @@ def test_a_label_belongs_to_its_block(rng: np.random.Generator) -> None:
         "mov.b32 %d, 0; { setp.lt.s32 %p, %a, 0; @%p bra OUT; add.u32 %d, %d, 1; } add.u32 %d, %d, 1; "
         "OUT:": np.where(a < 0, 0, 2),
         f"mov.b32 %d, 0; {{ {table.format(which=0)} }} {{ {table.format(which=1)} }}": 101,
+        # Names that stand in several blocks, each of which is reached from blocks within blocks.
+        **{
+            f"mov.b32 %d, {n}; {{ {{ bra FAR; add.u32 %d, %d, 50; }} add.u32 %d, %d, 50; }} FAR: add.u32 %d, %d, 1;": n
+            + 1
+            for n in (1, 2, 3)
+        },
+        **{
+            f"mov.b32 %d, {n}; {{ {{ {{ {table.format(which=n % 2)} bra AWAY; }} }} }} AWAY:": n
+            + (100 if n % 2 else 1)
+            for n in (4, 5)
+        },
         "bra %there; %there: mov.b32 %d, 6;": 6,
         "bra %a; %a: mov.b32 %d, 7;": 7,
     }

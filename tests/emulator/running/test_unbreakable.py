@@ -263,7 +263,12 @@ ret; }}"""
 
 UNCHANGED = [  # of a word that is 0
     *("add.u32 %r2, [%l0], 0", "xor.b32 %r2, [%l0], 0", "or.b32 %r2, [%l0], 0", "and.b32 %r2, [%l0], 6"),
-    *("exch.b32 %r2, [%l0], 0", "cas.b32 %r2, [%l0], 5, 6", "max.u32 %r2, [%l0], 0", "min.u32 %r2, [%l0], 0xFFFFFFFF"),
+    *(
+        "exch.b32 %r2, [%l0], 0",
+        "cas.b32 %r2, [%l0], 5, 6",
+        "max.u32 %r2, [%l0], 0",
+        "min.u32 %r2, [%l0], 0xFFFFFFFF",
+    ),
     *("max.s32 %r2, [%l0], -5", "min.s32 %r2, [%l0], 5"),
 ]
 CHANGED = [
