@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from typing import Any
@@ -208,3 +209,58 @@ def test_both_sides_of_a_comparison_are_a_level_deeper(inner: str) -> None:
     assert parse(nest(100)).names == ()
     with pytest.raises(ArgumentError, match="nested more than 100 deep"):
         parse(nest(102))
+
+
+def linear(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.builds("({} {} {})".format, values, st.sampled_from("+-*/"), values),
+        st.builds("({}{})".format, st.sampled_from("+-"), values),
+        st.builds("({})**{}".format, values, st.integers(0, 3)),
+    )
+
+
+@given(
+    st.recursive(st.sampled_from(["acc", "x", "s", "2"]), linear, max_leaves=7),
+    st.tuples(*[st.builds(complex, st.integers(-9, 9), st.integers(-9, 9))] * 2),
+)
+@settings(max_examples=300)
+def test_what_is_called_linear_is_done_to_each_part(text: str, values: tuple[complex, complex]) -> None:
+    """Of complex numbers: to the real parts and to the imaginary ones, as if they were numbers of their own."""
+    if not parse(text).is_linear(["s"]):
+        return
+
+    def at(acc: complex, x: complex) -> complex:
+        return complex(eval(text, {"__builtins__": {}}, {"acc": acc, "x": x, "s": 4.0}))
+
+    with contextlib.suppress(ZeroDivisionError):
+        apart = complex(*(at(*(getattr(value, part) for value in values)).real for part in ("real", "imag")))
+        assert at(*values) == pytest.approx(apart, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_linear"),
+    [
+        *(("acc", True), ("-acc", True), ("acc + x", True), ("s * acc - 2 * x", True), ("acc * s * 2", True)),
+        *(
+            ("acc / s", True),
+            ("(acc - x) / 2", True),
+            ("acc * (s / 2) ** 2 / s", True),
+            ("s ** 2 * acc", True),
+        ),
+        *(
+            ("acc * x", False),
+            ("s / acc", False),
+            ("acc / x", False),
+            ("acc ** 2", False),
+            ("acc + s", False),
+        ),
+        *(
+            ("acc + 1", False),
+            ("relu(acc)", False),
+            ("acc if acc > x else x", False),
+            ("acc / (x * s)", False),
+        ),
+    ],
+)
+def test_what_is_linear(text: str, is_linear: bool) -> None:
+    assert parse(text).is_linear(["s"]) == is_linear
