@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -243,8 +245,8 @@ def test_calls_are_timed_on_the_current_stream_one_after_another(device: Device)
 
 
 def test_waiting_for_a_gpu_waits_for_all_its_streams(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(100, 200))
-    monkeypatch.setattr(gpu_device.time, "monotonic", lambda: next(clock))
+    clock = itertools.count(100)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     given: list[tuple[str, float]] = []
     monkeypatch.setattr(
         Stream, "synchronize", lambda self, timeout=None: given.append((self._native.name, timeout))

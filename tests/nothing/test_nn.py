@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import struct
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy.typing as npt
 import pytest
 
 import tilewise as tw
+from tilewise.cli import train_command
 from tilewise.errors import ArgumentError
 from tilewise.nn import digits as samples
 from tilewise.nn.digit_strokes import make_digits
@@ -212,3 +215,33 @@ def test_a_step_in_float64_goes_down_the_slope_of_the_loss(momentum: float) -> N
         array -= 2 * far * direction
         assert (up - cost()) / (2 * far) == pytest.approx((gradient * direction).sum(), rel=1e-4, abs=1e-4)
         array[:] = before
+
+
+def test_the_command_trains_with_what_was_downloaded_before_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All four files have to be there, as they are downloaded; a folder that is given is taken as it is."""
+    cached, given = tmp_path / "cache" / "mnist", tmp_path / "given"
+    monkeypatch.setattr(train_command.cache, "default", lambda: SimpleNamespace(directory=cached.parent))
+    for folder in (cached, given):
+        folder.mkdir(parents=True)
+        write_folder(folder)
+    options = tw.nn.TrainingOptions(limit=32)
+
+    def source(data: str | None = None, download: bool = False) -> str:
+        return train_command._load(Namespace(data=data, download=download), options).source
+
+    assert source() == "digits made by strokes, seed 0"  # two of the files are there unzipped
+    for name in ("train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"):
+        (cached / f"{name}.gz").write_bytes(gzip.compress((cached / name).read_bytes()))
+    assert source() == f"the files in {cached}"
+    assert source(str(given)) == f"the files in {given}"
+    fetched: list[Path] = []
+    monkeypatch.setattr(train_command, "download_mnist", lambda to: fetched.append(Path(to)) or to)
+    assert source(download=True) == f"the files in {cached}"
+    assert source(str(given), download=True) == f"the files in {given}"
+    assert fetched == [cached, given]
+    monkeypatch.setattr(train_command.cache, "default", lambda: SimpleNamespace(directory=None))
+    assert source() == "digits made by strokes, seed 0"
+    with pytest.raises(ArgumentError, match="--download needs a folder"):
+        source(download=True)

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from tilewise.bench import emulator, rivals
-from tilewise.bench.emulator import QUICK, Sizes, bench_emulator, markdown
+from tilewise.bench.emulator import FULL, QUICK, Sizes, bench_emulator, markdown
 from tilewise.bench.foreign import TritonProduct
 from tilewise.bench.measurement import COLUMNS, Measurement, cells
 from tilewise.bench.product import Product, WrongResult
@@ -199,6 +200,11 @@ def test_the_command_writes_prints_and_never_fails_for_a_budget(
     assert "925 µs (900–950)" in out
     assert "over" in out
     assert "1 not within budget" in out
+    quick = "a quick run: the budgets are for larger sizes"
+    assert quick in out
+    made = replace(made, sizes=FULL)
+    assert main(["bench", "emulator"]) == 0 and quick not in capsys.readouterr().out
+    made = replace(made, sizes=QUICK)
     assert main(["bench", "emulator", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"] == json.loads(file.read_text(encoding="utf-8"))
     assert main(["bench", "emulator", "--markdown"]) == 0

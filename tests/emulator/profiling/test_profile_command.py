@@ -165,6 +165,21 @@ def test_two_side_by_side_as_json_and_csv(capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
+@pytest.mark.parametrize("more", [[], ["--gpu", "a100"], ["--set", "tile=16"]], ids=str)
+def test_the_occupancy_as_plain_data_is_the_profiles(
+    more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ("04_tiled", "-m", "64", "-n", "32", "-k", "32", *more)
+    code, out, _ = run(capsys, *argv, "--occupancy", "--json")
+    given = {"--gpu": {"gpu": "a100"}, "--set": {"tile": 16}}[more[0]] if more else {}
+    profile = ladder["04_tiled"].profile(64, 32, 32, **given)  # type: ignore[arg-type]
+    assert profile.occupancy is not None
+    assert code == 0 and json.loads(out) == {
+        "schema": 1, "command": "profile", "target": "04_tiled", "kernel": profile.kernel,
+        "occupancy": json.loads(json.dumps(profile.occupancy.to_dict())), "spills": None,
+    }
+
+
 FAULTY = """
 __global__ void beyond(float *x) { x[threadIdx.x + 16] = 1; }
 __global__ void endless(float *x) { while (true) { x[0] += 1; __threadfence(); } }
