@@ -108,6 +108,27 @@ def test_least_squares_end_where_no_step_helps() -> None:
     assert len(asked) == 1 + 1 + 8  # where it begins, for the slope, and eight shorter and shorter steps
 
 
+def test_a_plan_counts_by_how_near_it_is_to_the_best_of_its_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error is that of the logarithm; constants pull back to where they begin."""
+    plans = [plan("a", 4.0, 8.0), plan("a", 2.0, 3.0), plan("a", 1000.0, 500.0), plan("b", 5.0, 5.5)]
+    seen: list[fitting.Vector] = []
+
+    def least_squares(errors: Any, start: fitting.Vector) -> fitting.Vector:
+        seen.extend((errors(start), errors(start + 0.5)))
+        return start
+
+    monkeypatch.setattr(fitting, "_least_squares", least_squares)
+    found = fitting.fit(plans, H200)
+    for name in fitting._names(KNOWN):
+        assert get_constant(found, name) == pytest.approx(get_constant(KNOWN, name))
+    at_first, moved = seen
+    least = fitting._WEIGHT_LEAST
+    assert 2 / 1000 < least < 0.5
+    expected = [0.5 * math.log(2), math.log(1.5), least * math.log(0.5), math.log(1.1)]
+    assert at_first[:4] == pytest.approx(expected) and not at_first[4:].any()
+    assert moved[:4] == pytest.approx(expected) and moved[4:] == pytest.approx(0.5 * fitting._LEASH)
+
+
 def test_halves_are_fitted_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each problem is judged by constants that were fitted without it, and all are judged."""
     plans = [plan(key, seconds, seconds) for key in "abcdef" for seconds in (1.0, 2.0)]

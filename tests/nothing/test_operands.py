@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from tilewise.errors import ArgumentError
 from tilewise.kernels.spec import access_bytes
 from tilewise.operands import Operand, Operands
+from tilewise.planner.verdict import _pad
 from tilewise.problem import Layout, Problem
 
 
@@ -77,3 +80,22 @@ def test_the_widest_access_is_one_that_every_row_is_aligned_for(
     multiples = [number for rows, pitch, size, at in given for number in (at, (rows > 1) * pitch * size)]
     wide = max(width for width in (1, 2, 4, 8, 16) if not any(number % width for number in multiples))
     assert access_bytes(*operands) == wide
+
+
+@given(
+    st.integers(1, 40), st.integers(2, 40), st.integers(0, 20),
+    st.sampled_from(["float8_e4m3fn", "float16", "float32", "float64"]), st.booleans(),
+)  # fmt: skip
+def test_lines_are_padded_to_the_next_multiple_of_16_bytes(
+    lines: int, length: int, gap: int, dtype: str, turned: bool
+) -> None:
+    """In rows or in columns."""
+    matrix = Operand("a", lines, length, length + gap, dtype, 1)
+    padded = _pad(matrix.transposed() if turned else matrix)
+    padded = padded.transposed() if turned else padded
+    if lines == 1:  # a row stays as it is; a column may count as rows of one
+        assert turned or padded == matrix
+        return
+    assert replace(padded, row_stride=matrix.row_stride) == matrix
+    bytes_, had = padded.row_stride * matrix.itemsize, matrix.row_stride * matrix.itemsize
+    assert bytes_ % 16 == 0 and had <= bytes_ < had + 16

@@ -175,8 +175,12 @@ def test_the_occupancy_as_plain_data_is_the_profiles(
     profile = ladder["04_tiled"].profile(64, 32, 32, **given)  # type: ignore[arg-type]
     assert profile.occupancy is not None
     assert code == 0 and json.loads(out) == {
-        "schema": 1, "command": "profile", "target": "04_tiled", "kernel": profile.kernel,
-        "occupancy": json.loads(json.dumps(profile.occupancy.to_dict())), "spills": None,
+        "schema": 1,
+        "command": "profile",
+        "target": "04_tiled",
+        "kernel": profile.kernel,
+        "occupancy": json.loads(json.dumps(profile.occupancy.to_dict())),
+        "spills": None,
     }
 
 

@@ -1,0 +1,52 @@
+"""``tilewise bench plans`` as a command: what it prints of what was measured, and how it ends. No GPU."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tilewise.bench import plans
+from tilewise.cli.main import main
+from tilewise.devices import gpu
+from tilewise.errors import DeviceUnavailable
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_wrong_results_are_told_and_fail(
+    wrong: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = plans.SummaryRow("4×5×6", "wgmma", "1.50", "2.50", "mma", "2.25", "1.11")
+    times = SimpleNamespace(
+        gpu="NVIDIA H200",
+        problems=[object()] * 8,
+        near=0.75,
+        worst=1.114,
+        wrong=wrong,
+        to_dict=lambda: {"near": 0.75},
+    )
+    opened: list[int] = []
+    monkeypatch.setattr(gpu, "open", lambda ordinal: opened.append(ordinal) or "the GPU")
+    monkeypatch.setattr(plans, "bench_plans", lambda device, progress: {"the GPU": times}[device])
+    monkeypatch.setattr(plans, "summary_rows", lambda given: [row] if given is times else [])
+    assert main(["bench", "plans"]) == bool(wrong) and opened == [0]
+    out = capsys.readouterr().out
+    assert "every plan that is proposed, on NVIDIA H200" in out
+    assert any(line.split() == list(row) for line in out.splitlines())
+    assert "within 5 % of the best for 75.0% of 8, at worst 1.11×" in out
+    assert ("WRONG: 2 plans" in out) == bool(wrong)
+    assert main(["bench", "plans", "--json"]) == bool(wrong)
+    assert json.loads(capsys.readouterr().out)["result"] == {"near": 0.75}
+
+
+def test_without_a_gpu_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_ordinal: int) -> Any:
+        raise DeviceUnavailable("there is no GPU to use: none is there")
+
+    monkeypatch.setattr(gpu, "open", refuse)
+    assert main(["bench", "plans"]) == 2
+    assert "there is no GPU to use" in capsys.readouterr().err
