@@ -541,11 +541,7 @@ def test_tables_fit_and_break_no_word(
     lines = in_terminal(monkeypatch, columns, lambda: draw.table(names, rows, right))
     assert max(map(len, lines)) <= columns
     printed = [word.rstrip(",") for line in lines for word in line.split()]
-    # The names are there as well, once above or with each cell; that of what stands on a line of its own aside.
-    alone = lines[0].split()[:1] != names[0].split()[:1]
-    above = [word.rstrip(":") for word in printed] if any(":" in line for line in lines) else printed
-    if not alone or not any(": " in line for line in lines):
-        assert {word for name in names[alone:] for word in name.split()} <= {*above}
+    assert ":" in "".join(lines) or {word for name in names[1:] for word in name.split()} <= {*printed}
     for row in rows:
         for word in " ".join(row).split():
             assert word in printed

@@ -480,7 +480,7 @@ def test_a_choice_is_quick() -> None:
         found, _ = list_candidates(operands, H200)
     finally:
         sys.settrace(before)
-    assert 50 < len(found) < 200 and lines < 1000 * len(found)
+    assert len(found) > 50 and lines < 100_000
 
 
 # ── plans ──
@@ -580,7 +580,11 @@ def test_the_verdict_names_what_was_tried() -> None:
     tf32, exact32 = single.gains
     assert exact32.what == 'arithmetic="exact32"' and exact32.times > 2
     wide = choose(operands_of(2048, 2048, 2048, arithmetic="tf32"), H200)
-    assert tf32.what == 'arithmetic="tf32"' and tf32.seconds == wide.prediction.seconds
+    assert (
+        tf32.times > exact32.times
+        and tf32.what == 'arithmetic="tf32"'
+        and tf32.seconds == wide.prediction.seconds
+    )
     assert judge_plan(operands_of(2048, 2048, 2048), target_of("t4")).gains == ()  # which has no tf32
     even_verdict = judge_plan(operands_of(4096, 4096, 4096, dtype="bfloat16"), H200)
     assert even_verdict.gains == () and "bound by" in str(even_verdict)
