@@ -23,6 +23,7 @@ from tilewise.nn.float64_model import Float64Model
 from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward
 from tilewise.nn.network import join_halves, split_weights
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
+from tilewise.toolchain import cache
 
 Array = npt.NDArray[Any]
 
@@ -222,7 +223,7 @@ def test_the_command_trains_with_what_was_downloaded_before_unless_told_otherwis
 ) -> None:
     """All four files have to be there, as they are downloaded; a folder that is given is taken as it is."""
     cached, given = tmp_path / "cache" / "mnist", tmp_path / "given"
-    monkeypatch.setattr(train_command.cache, "default", lambda: SimpleNamespace(directory=cached.parent))
+    monkeypatch.setattr(cache, "default", lambda: SimpleNamespace(directory=cached.parent))
     for folder in (cached, given):
         folder.mkdir(parents=True)
         write_folder(folder)
@@ -237,11 +238,16 @@ def test_the_command_trains_with_what_was_downloaded_before_unless_told_otherwis
     assert source() == f"the files in {cached}"
     assert source(str(given)) == f"the files in {given}"
     fetched: list[Path] = []
-    monkeypatch.setattr(train_command, "download_mnist", lambda to: fetched.append(Path(to)) or to)
+
+    def fetch(folder: str | Path) -> Path:
+        fetched.append(Path(folder))
+        return Path(folder)
+
+    monkeypatch.setattr(train_command, "download_mnist", fetch)
     assert source(download=True) == f"the files in {cached}"
     assert source(str(given), download=True) == f"the files in {given}"
     assert fetched == [cached, given]
-    monkeypatch.setattr(train_command.cache, "default", lambda: SimpleNamespace(directory=None))
+    monkeypatch.setattr(cache, "default", lambda: SimpleNamespace(directory=None))
     assert source() == "digits made by strokes, seed 0"
     with pytest.raises(ArgumentError, match="--download needs a folder"):
         source(download=True)

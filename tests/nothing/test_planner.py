@@ -568,9 +568,6 @@ def test_the_verdict_names_what_was_tried() -> None:
     assert (verdict.kernel, verdict.seconds) == (best.spec.name, best.prediction.seconds)
     largest = sorted(best.prediction.terms.items(), key=lambda term: term[1], reverse=True)
     assert [*verdict.terms] == largest[: len(verdict.terms)] and len(verdict.terms) > 1
-    assert [gain.times for gain in verdict.gains] == sorted(
-        (gain.times for gain in verdict.gains), reverse=True
-    )
     (rows,) = (gain for gain in verdict.gains if gain.what.startswith("rows that begin"))
     even = choose(operands_of(1024, 1024, 1024, dtype="bfloat16"), H200).prediction.seconds
     assert rows.seconds == pytest.approx(even, rel=0.1) and rows.times == verdict.seconds / rows.seconds
@@ -578,13 +575,9 @@ def test_the_verdict_names_what_was_tried() -> None:
     assert said in verdict.lines()[2:]
     single = judge_plan(operands_of(2048, 2048, 2048), H200)
     tf32, exact32 = single.gains
-    assert exact32.what == 'arithmetic="exact32"' and exact32.times > 2
+    assert exact32.what == 'arithmetic="exact32"' and tf32.times > exact32.times > 2
     wide = choose(operands_of(2048, 2048, 2048, arithmetic="tf32"), H200)
-    assert (
-        tf32.times > exact32.times
-        and tf32.what == 'arithmetic="tf32"'
-        and tf32.seconds == wide.prediction.seconds
-    )
+    assert tf32.what == 'arithmetic="tf32"' and tf32.seconds == wide.prediction.seconds
     assert judge_plan(operands_of(2048, 2048, 2048), target_of("t4")).gains == ()  # which has no tf32
     even_verdict = judge_plan(operands_of(4096, 4096, 4096, dtype="bfloat16"), H200)
     assert even_verdict.gains == () and "bound by" in str(even_verdict)
