@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import contextlib
 import math
 import operator
@@ -232,9 +233,10 @@ def test_what_is_called_linear_is_done_to_each_part(text: str, values: tuple[com
     def at(acc: complex, x: complex) -> complex:
         return complex(eval(text, {"__builtins__": {}}, {"acc": acc, "x": x, "s": 4.0}))
 
-    with contextlib.suppress(ZeroDivisionError):
+    with contextlib.suppress(ZeroDivisionError, OverflowError):
+        whole = at(*values)
         apart = complex(*(at(*(getattr(value, part) for value in values)).real for part in ("real", "imag")))
-        assert at(*values) == pytest.approx(apart, rel=1e-12)
+        assert whole == pytest.approx(apart, rel=1e-12) or not cmath.isfinite(whole)
 
 
 @pytest.mark.parametrize(
