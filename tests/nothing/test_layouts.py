@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tilewise.kernels.gemm import limits, real_form
-from tilewise.kernels.spec import straddling
+from tilewise.kernels.spec import cut, straddling
 from tilewise.operands import Operand, alignment_of, ceil_div
 from tilewise.planner import operands_of
 from tilewise.problem import Tile
@@ -152,16 +152,18 @@ def test_arrays_of_an_epilogue_lie_along_what_they_differ_along() -> None:
 @given(
     a=st.sampled_from([64, 96, 128]), b=st.sampled_from([64, 100, 128]), rows=st.integers(1, 3),
     tile=st.tuples(st.sampled_from([64, 128]), st.sampled_from([32, 256])), cluster=st.sampled_from([1, 2]),
-    between=st.booleans(),
 )  # fmt: skip
 def test_rows_straddle_lines_where_they_are_no_multiples_of_128_bytes_apart(
-    a: int, b: int, rows: int, tile: tuple[int, int], cluster: int, between: bool
+    a: int, b: int, rows: int, tile: tuple[int, int], cluster: int
 ) -> None:
     of_a, of_b = Operand("a", rows, 8, a, "float16"), Operand("b", rows, 8, b, "float16")
-    apart_a, apart_b = rows > 1 and a % 64 > 0, (rows > 1 and b % 64 > 0) or between
+    apart_a, apart_b = rows > 1 and a % 64 > 0, rows > 1 and b % 64 > 0
     bytes_a, bytes_b = tile[0], tile[1] / cluster
-    found = straddling(of_a, of_b, Tile(*tile, 64), cluster, between)
-    assert found == pytest.approx((bytes_a * apart_a + bytes_b * apart_b) / (bytes_a + bytes_b))
+    every, block = bytes_a + bytes_b, Tile(*tile, 64)
+    found = straddling(of_a, of_b, block, cluster)
+    assert found == pytest.approx((bytes_a * apart_a + bytes_b * apart_b) / every)
+    # What is cut besides does not straddle lines already.
+    assert cut(of_b, block, cluster) == pytest.approx(0 if apart_b else bytes_b / every)
 
 
 def test_a_grid_and_coordinates_end_where_they_do() -> None:

@@ -43,6 +43,7 @@ LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
 TILES, PARTS = "plans-2026-11-22-tiles.json", "plans-2026-11-22-parts.json"
 BETWEEN, TENSOR = "plans-2026-11-23-between.json", "plans-2026-11-23.json"
 EXACT32, SIMT = "plans-2026-11-23-exact32.json", "plans-2026-11-26-h100-float32.json"
+ANY = "plans-2026-11-26-h100.json"
 BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-24-widened.json"
 RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
 H200, H100 = target_of("h200"), target_of("h100-sxm")
@@ -135,13 +136,29 @@ def test_choices_on_an_h100_go_by_what_shared_stages_take_there() -> None:
     assert quality.mean + 0.01 < judge(plans, replace(target_of("h100-sxm"), constants=unaware)).mean
 
 
+def test_choices_for_any_sizes_are_near_the_best_measured_plan() -> None:
+    """Layers of language models, and sizes drawn at random: few of them multiples of 64, many with little work."""
+    plans = read(RESULTS / ANY)
+    quality = judge(plans, H100)
+    assert len(quality.ratios) == 365 and quality.within(1.05) >= 0.85 and quality.worst <= 1.36
+    assert quality.mean <= 1.025 and quality.median_error < 0.07
+    known = H100.constants
+    for unaware in (
+        replace(known, straddling=4.0),
+        replace(
+            known, units={**known.units, "wgmma_gemm": replace(known.units["wgmma_gemm"], stored_between=1.0)}
+        ),
+    ):
+        assert judge(plans, replace(H100, constants=unaware)).mean > quality.mean + 0.003
+
+
 def test_products_that_last_are_planned_for_the_power_that_lasts() -> None:
-    """Of six products of 550 GFLOP each; by the power of bursts one of them would take a sixth longer."""
+    """Of six products of 550 GFLOP each; by the power of bursts one of them would take 4 % longer."""
     plans = read(RESULTS / "sustained-2026-11-25-h100.json")
     assert judge(plans, H100).worst <= 1.03
     known = H100.constants
     bursts = replace(H100, constants=replace(known, sustained=1.0))
-    assert judge(plans, bursts).worst > 1.15
+    assert judge(plans, bursts).worst > 1.04
 
 
 def test_constants_are_fitted_to_plans_of_one_gpu() -> None:
@@ -198,7 +215,7 @@ def test_every_measured_problem_is_one_that_the_benchmark_has(measured: list[Mea
 
 def test_predicted_times_are_near_measured_ones(measured: list[Measured]) -> None:
     """Those of the last two runs, on other cards of that kind, differ more from the first ones than from each other."""
-    for runs, most in (((LADDER, FAMILIES), 0.06), ((TENSOR,), 0.09), ((TILES,), 0.11)):
+    for runs, most in (((LADDER, FAMILIES), 0.07), ((TENSOR,), 0.08), ((TILES,), 0.08)):
         assert judge([one for one in measured if one.run in runs], H200).median_error < most
     for unit in (
         set(FITTED["h200"].units) - set(ESTIMATED) - {"simt", "vector_rows"}

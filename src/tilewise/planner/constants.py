@@ -104,10 +104,10 @@ class Constants:
 _CLUSTERS = (66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7)
 
 _WGMMA = UnitCost(
-    1582.8, 2.6427, 1915.5, 11.436, 154.35, 358.53,
-    stores_per_clock=3.1689, memory_share=0.85579, joules_per_mac=1.116e-12,
-    split_clocks=1628, outside=0.08661, epilogue_clocks=0.3, idle_memory=0.45756,
-    memory_latency_clocks=113.82, cluster_saves=0.03, stored_alone=1.1,
+    1574.5, 2.6101, 1947, 11.508, 155.9, 374.23,
+    stores_per_clock=5.6063, memory_share=0.86317, joules_per_mac=9.905e-13,
+    split_clocks=1552, outside=0.08046, epilogue_clocks=0.3, idle_memory=0.47416,
+    memory_latency_clocks=115.03, waits=0.02525, cluster_saves=0.02469, stored_alone=1.0698, stored_between=2.0401,
 )  # fmt: skip
 
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their
@@ -165,11 +165,11 @@ FITTED: Mapping[str, Constants] = {
             ),
             "wgmma_fp8": UnitCost(
                 2879, 1.389, 2269, 19.78, 199.9, 300.1, stores_per_clock=3.1689, memory_share=0.9065,
-                joules_per_mac=6.563e-13, split_clocks=1742, outside=0.08763, epilogue_clocks=0.3, idle_memory=1.2,
+                joules_per_mac=6.563e-13, stored_between=2.0401, split_clocks=1742, outside=0.08763, epilogue_clocks=0.3, idle_memory=1.2,
             ),
             "wgmma_int8": UnitCost(
                 3312, 1.713, 4139, 20.36, 163.5, 784.5, stores_per_clock=3.1689, memory_share=0.8307,
-                joules_per_mac=5.976e-13, split_clocks=1275, outside=0.6911, epilogue_clocks=0.3, idle_memory=0.1903,
+                joules_per_mac=5.976e-13, stored_between=2.0401, split_clocks=1275, outside=0.6911, epilogue_clocks=0.3, idle_memory=0.1903,
                 memory_latency_clocks=42.5,
             ),
             "exact32": UnitCost(
@@ -193,15 +193,15 @@ FITTED: Mapping[str, Constants] = {
             "vector_rows": UnitCost(128, 0, 3000, 64, 240, memory_share=0.85),
         },
         l2_bytes_per_clock=65.842,
-        straddling=0.93254,
-        cut_lines=0.93254,
+        straddling=1.8663,
+        cut_lines=1.0264,
         cluster_share={blocks: blocks * held / 132 for blocks, held in enumerate(_CLUSTERS, 2)},
-        cluster_start_clocks=747.53,
-        cluster_step_clocks=20.991,
+        cluster_start_clocks=623.58,
+        cluster_step_clocks=21.061,
         watts=600,
         sustained=0.83,
         peak_seconds=0.45e-3,
-        joules_per_l2_byte=9.1928e-12,
+        joules_per_l2_byte=1.2992e-11,
     )
 }  # fmt: skip
 
@@ -258,9 +258,10 @@ _ASSUMED = "h200"
 # Of GPUs with the measured one's chip, the power limit by its share of the measured one's 700 W. A GH200 has its limit
 # together with its CPU, and is taken to have what an H200 has.
 _SAME_CHIP = {"h100-sxm": 1.0, "h800-sxm": 1.0, "gh200": 1.0, "h100-nvl": 400 / 700, "h100-pcie": 350 / 700}
-# What is another on those with less L2: `straddling`, as three products with tiles of 176 columns took on an H100; what
-# shared stages take, and clusters that split K, as plans of 29 problems did (docs/results/plans-2026-11-25-h100.json).
-_CUT_IN_LESS_L2, _CLUSTER_LATENCY_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 3.0, 4700.0, 2600.0
+# What is another on those with less L2: lines that are read in part, stages that blocks share, how clusters begin and
+# split K. From a search for the best choices among plans of 394 problems on H100s, together with those of the H200.
+_STRADDLING_IN_LESS_L2, _CUT_IN_LESS_L2 = 1.7156, 3.4361
+_CLUSTER_START_IN_LESS_L2, _CLUSTER_LATENCY_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 165.87, 3741.4, 2637.9
 
 
 def scaled(gpu: Gpu | None) -> Constants:
@@ -334,7 +335,9 @@ def _of_same_chip(model: Constants, gpu: Gpu, known: Gpu) -> Constants:
     split = replace(model.units["wgmma_gemm"], split_clocks=_SPLIT_IN_LESS_L2)
     return replace(
         model,
+        straddling=_STRADDLING_IN_LESS_L2,
         cut_lines=_CUT_IN_LESS_L2,
+        cluster_start_clocks=_CLUSTER_START_IN_LESS_L2,
         cluster_latency_clocks=_CLUSTER_LATENCY_IN_LESS_L2,
         units={**model.units, "wgmma_gemm": split},
     )
