@@ -18,9 +18,9 @@ from tilewise.planner import search as searching
 from tilewise.planner import target_of
 from tilewise.planner.constants import FITTED, Constants
 from tilewise.planner.fit import FIXED, Measured, Quality, get_constant, judge, set_constants
-from tilewise.planner.search import MOST, NAMES, UNIT, group, loss, search
+from tilewise.planner.search import MOST, NAMES, OWN, UNIT, group, loss, search
 
-H200 = target_of("h200")
+H200, H100 = target_of("h200"), target_of("h100-sxm")
 KNOWN = FITTED["h200"]
 
 
@@ -201,57 +201,65 @@ def test_predictions_count_of_plans_near_the_best_alone_and_problems_add_up() ->
 def test_a_search_keeps_what_is_better_and_within_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(10_000))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
-    seen = []
+    seen: dict[str, list[Constants]] = {"h200": [], "h100-sxm": []}
 
     def wish(_problems: object, target: Any) -> float:
-        """Far less time of memory's, and more of its share than there may be."""
-        seen.append(target.constants)
-        of_unit = target.constants.units[UNIT]
-        return float(of_unit.memory_latency_clocks - 100 * of_unit.memory_share)
+        """Far less time of memory's, more of its share than there may be, and on H100s slow stages of clusters."""
+        seen[target.name].append(target.constants)
+        of_unit, slow = target.constants.units[UNIT], target.constants.cluster_latency_clocks
+        return float(of_unit.memory_latency_clocks - 100 * of_unit.memory_share - slow / 100)
 
     monkeypatch.setattr(searching, "loss", wish)
-    found = search({}, H200, 120)
-    assert len(seen) == 120 and seen[0] == H200.constants
-    assert wish({}, replace(H200, constants=found)) == min(
-        wish({}, replace(H200, constants=one)) for one in seen[:120]
-    )
+    found, on_h100 = search([{}, {}], [H200, H100], 300)
+    first, second = seen["h200"], seen["h100-sxm"]
+    assert len(first) == len(second) == 300 and (first[0], second[0]) == (KNOWN, H100.constants)
     assert found.units[UNIT].memory_share == MOST[f"{UNIT}.memory_share"]
     assert found.units[UNIT].memory_latency_clocks < 0.9 * KNOWN.units[UNIT].memory_latency_clocks
-    for constants in seen:
-        assert all(get_constant(constants, name) <= most for name, most in MOST.items())
-        moved = [
-            name
-            for name in fitting._names(KNOWN)
-            if get_constant(constants, name) != get_constant(KNOWN, name)
-        ]
-        assert set(moved) <= set(NAMES)
-    assert search({}, H200, 0) == H200.constants
+    assert on_h100.cluster_latency_clocks > 1.1 * H100.constants.cluster_latency_clocks
+    for one, other in zip(first, second, strict=True):
+        assert all(
+            get_constant(constants, name) <= most for name, most in MOST.items() for constants in (one, other)
+        )
+        for before, after, names in ((KNOWN, one, NAMES), (H100.constants, other, {*NAMES, *OWN})):
+            moved = [
+                name
+                for name in fitting._names(KNOWN)
+                if get_constant(after, name) != get_constant(before, name)
+            ]
+            assert set(moved) <= set(names)
+        shared = [name for name in NAMES if name not in OWN]
+        changed = [name for name in shared if get_constant(one, name) != get_constant(KNOWN, name)]
+        assert all(get_constant(one, name) == get_constant(other, name) for name in changed)
+    totals = [sum(wish({}, replace(t, constants=c)) for t, c in zip((H200, H100), pair, strict=True))
+              for pair in zip(first[:300], second[:300], strict=True)]  # fmt: skip
+    kept = sum(wish({}, replace(t, constants=c)) for t, c in ((H200, found), (H100, on_h100)))
+    assert kept == min(totals)
+    assert search([{}], [H200], 0) == [KNOWN]
 
 
 def test_what_was_found_is_printed_by_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plans = [plan("a", 1.0, 1.0), plan("a", 2.0, 3.0)]
-    better = set_constants(KNOWN, {"pass_seconds": 0.25})
+    better = [set_constants(KNOWN, {"watts": 0.25}), set_constants(KNOWN, {OWN[0]: 0.75})]
     given: list[Any] = []
 
     def read_plans(paths: Sequence[str], gpu: str) -> list[Measured]:
         given.append((list(paths), gpu))
         return plans
 
-    def find(_problems: object, _target: object, seconds: float) -> Constants:
+    def find(_problems: object, _targets: object, seconds: float) -> list[Constants]:
         given.append(seconds)
         return better
 
     monkeypatch.setattr(searching, "read_of_gpu", read_plans)
     monkeypatch.setattr(searching, "search", find)
     monkeypatch.setattr(sys, "argv", ["search", "1.5", "one.json", "two.json"])
-    monkeypatch.setattr(searching, "NAMES", ("pass_seconds", *NAMES))
+    monkeypatch.setattr(searching, "NAMES", ("watts", *NAMES))
     searching.main()
-    lines = capsys.readouterr().out.splitlines()
-    assert given == [(["one.json", "two.json"], "h200"), 1.5]
-    assert lines[0].split() == ["pass_seconds", "0.25"] and len(lines) == len(NAMES) + 3
-    assert [line.split(" ", 1)[0] for line in lines[-2:]] == ["before", "after"]
+    lines = [line.split(" ", 1)[0] for line in capsys.readouterr().out.splitlines()]
+    assert given == [(["one.json", "two.json"], gpu) for gpu in ("h200", "h100-sxm")] + [1.5]
+    assert lines == ["h200", "watts", *NAMES, "before", "after", "h100-sxm", *OWN, "before", "after"]
     monkeypatch.setattr(sys, "argv", ["search", "1.5"])
     with pytest.raises(SystemExit, match="usage"):
         searching.main()

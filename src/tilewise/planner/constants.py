@@ -165,12 +165,13 @@ FITTED: Mapping[str, Constants] = {
             ),
             "wgmma_fp8": UnitCost(
                 2879, 1.389, 2269, 19.78, 199.9, 300.1, stores_per_clock=3.1689, memory_share=0.9065,
-                joules_per_mac=6.563e-13, stored_between=2.0401, split_clocks=1742, outside=0.08763, epilogue_clocks=0.3, idle_memory=1.2,
+                joules_per_mac=6.563e-13, split_clocks=1742, outside=0.08763, epilogue_clocks=0.3, idle_memory=1.2,
+                stored_between=2.0401,
             ),
             "wgmma_int8": UnitCost(
                 3312, 1.713, 4139, 20.36, 163.5, 784.5, stores_per_clock=3.1689, memory_share=0.8307,
-                joules_per_mac=5.976e-13, stored_between=2.0401, split_clocks=1275, outside=0.6911, epilogue_clocks=0.3, idle_memory=0.1903,
-                memory_latency_clocks=42.5,
+                joules_per_mac=5.976e-13, split_clocks=1275, outside=0.6911, epilogue_clocks=0.3, idle_memory=0.1903,
+                memory_latency_clocks=42.5, stored_between=2.0401,
             ),
             "exact32": UnitCost(
                 1100, 1.598, 6316, 4.864, 132.5, 44.8, memory_share=0.85, joules_per_mac=3.471e-12,

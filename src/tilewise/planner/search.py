@@ -3,7 +3,7 @@
 Least squares (:mod:`tilewise.planner.fit`) makes predictions near measured times, of all plans alike. A product takes
 the plan with the best prediction, and between the best plans a few percent decide, which least squares does not look
 at. This walks at random among the constants of one unit, and those that all units share, and goes where choices get
-better, and the predicted times of plans near the best.
+better, and the predicted times of plans near the best: on all GPUs together that were measured and have one chip.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ NAMES = (
     *(f"{UNIT}.{name}" for name in (
         "macs_per_clock", "warp_clocks", "start_clocks", "store_bytes_per_clock", "latency_clocks",
         "warp_macs_per_clock", "stores_per_clock", "memory_share", "joules_per_mac", "split_clocks", "outside",
-        "idle_memory", "memory_latency_clocks",
+        "idle_memory", "memory_latency_clocks", "stored_between", "stored_alone", "cluster_saves", "waits",
     )),
-    "l2_bytes_per_clock", "straddling", "cluster_start_clocks", "cluster_step_clocks", "joules_per_l2_byte",
-    "add_seconds", "part_seconds",
+    "straddling", "cut_lines", "cluster_start_clocks", "cluster_step_clocks", "joules_per_l2_byte",
 )  # fmt: skip
+GPUS = ("h200", "h100-sxm")
+OWN = ("straddling", "cut_lines", "cluster_start_clocks", "cluster_latency_clocks", f"{UNIT}.split_clocks")
+"""What the second GPU and those behind it have of their own; all else is as on the first."""
 MOST = {f"{UNIT}.memory_share": 0.97, f"{UNIT}.idle_memory": 1.2, f"{UNIT}.outside": 1.2}
 STEPS = (0.03, 0.1, 0.3)  # of a logarithm
 NEAR, FAR = 1.05, 1.12  # a chosen plan's time over the best one's: good, and bad
@@ -66,36 +68,46 @@ def loss(problems: Problems, target: Target) -> float:
     return total
 
 
-def search(problems: Problems, target: Target, seconds: float, seed: int = 0) -> Constants:
-    """The best constants that were found in this time, from the target's on."""
+def search(
+    problems: Sequence[Problems], targets: Sequence[Target], seconds: float, seed: int = 0
+) -> list[Constants]:
+    """The best constants that were found in this time for each target, from its own on."""
     draw, end = random.Random(seed), time.monotonic() + seconds
-    best, least = target.constants, loss(problems, target)
+
+    def lose(each: Sequence[Constants]) -> float:
+        known = (replace(target, constants=one) for target, one in zip(targets, each, strict=True))
+        return sum(map(loss, problems, known))
+
+    places = [(0, name) for name in NAMES] + [(i, name) for i in range(1, len(targets)) for name in OWN]
+    best = [target.constants for target in targets]
+    least = lose(best)
     while time.monotonic() < end:
-        tried = {}
-        for name in draw.sample(NAMES, draw.choice((1, 1, 2, 3))):
-            value = get_constant(best, name) * math.exp(draw.gauss(0, draw.choice(STEPS)))
-            tried[name] = min(value, MOST.get(name, math.inf))
-        constants = set_constants(best, tried)
-        found = loss(problems, replace(target, constants=constants))
+        tried = list(best)
+        for which, name in draw.sample(places, draw.choice((1, 1, 2, 3))):
+            value = get_constant(tried[which], name) * math.exp(draw.gauss(0, draw.choice(STEPS)))
+            value = min(value, MOST.get(name, math.inf))
+            for i, constants in enumerate(tried):
+                if i == which or (which == 0 and name not in OWN):
+                    tried[i] = set_constants(constants, {name: value})
+        found = lose(tried)
         if found < least:
-            best, least = constants, found
+            best, least = tried, found
     return best
 
 
 def main() -> None:
     if len(sys.argv) < 3:
         sys.exit("usage: python -m tilewise.planner.search SECONDS FILE…")
-    target = target_of("h200")
-    measured = read_of_gpu(sys.argv[2:], target.name)
-    problems = group(measured)
-    found = search(problems, target, float(sys.argv[1]))
-    for name in NAMES:
-        print(f"{name:36} {get_constant(found, name):.4g}")
-    for label, constants in (("before", target.constants), ("after", found)):
-        quality = judge(
-            (one for plans in problems.values() for one in plans), replace(target, constants=constants)
-        )
-        print(label, quality)
+    targets = [target_of(gpu) for gpu in GPUS]
+    problems = [group(read_of_gpu(sys.argv[2:], target.name)) for target in targets]
+    found = search(problems, targets, float(sys.argv[1]))
+    for target, plans, constants in zip(targets, problems, found, strict=True):
+        print(target.name)
+        for name in NAMES if target is targets[0] else OWN:
+            print(f"{name:36} {get_constant(constants, name):.4g}")
+        for label, known in (("before", target.constants), ("after", constants)):
+            measured = (one for of_problem in plans.values() for one in of_problem)
+            print(label, judge(measured, replace(target, constants=known)))
 
 
 if __name__ == "__main__":
