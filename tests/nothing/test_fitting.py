@@ -204,10 +204,10 @@ def test_a_search_keeps_what_is_better_and_within_its_bounds(monkeypatch: pytest
     seen: dict[str, list[Constants]] = {"h200": [], "h100-sxm": []}
 
     def wish(_problems: object, target: Any) -> float:
-        """Far less time of memory's, more of its share than there may be, and on H100s slow stages of clusters."""
+        """Far less time of memory's, more of its share than there may be, and on H100s more that clusters take in."""
         seen[target.name].append(target.constants)
-        of_unit, slow = target.constants.units[UNIT], target.constants.cluster_latency_clocks
-        return float(of_unit.memory_latency_clocks - 100 * of_unit.memory_share - slow / 100)
+        of_unit, taken = target.constants.units[UNIT], min(target.constants.cluster_bytes_per_clock, 1000.0)
+        return float(of_unit.memory_latency_clocks - 100 * of_unit.memory_share - taken)
 
     monkeypatch.setattr(searching, "loss", wish)
     found, on_h100 = search([{}, {}], [H200, H100], 300)
@@ -215,7 +215,7 @@ def test_a_search_keeps_what_is_better_and_within_its_bounds(monkeypatch: pytest
     assert len(first) == len(second) == 300 and (first[0], second[0]) == (KNOWN, H100.constants)
     assert found.units[UNIT].memory_share == MOST[f"{UNIT}.memory_share"]
     assert found.units[UNIT].memory_latency_clocks < 0.9 * KNOWN.units[UNIT].memory_latency_clocks
-    assert on_h100.cluster_latency_clocks > 1.1 * H100.constants.cluster_latency_clocks
+    assert on_h100.cluster_bytes_per_clock > 1.1 * H100.constants.cluster_bytes_per_clock
     for one, other in zip(first, second, strict=True):
         assert all(
             get_constant(constants, name) <= most for name, most in MOST.items() for constants in (one, other)

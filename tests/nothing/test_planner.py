@@ -43,7 +43,7 @@ LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
 TILES, PARTS = "plans-2026-11-22-tiles.json", "plans-2026-11-22-parts.json"
 BETWEEN, TENSOR = "plans-2026-11-23-between.json", "plans-2026-11-23.json"
 EXACT32, SIMT = "plans-2026-11-23-exact32.json", "plans-2026-11-26-h100-float32.json"
-ANY = "plans-2026-11-26-h100.json"
+ANY, OTHERS = "plans-2026-11-26-h100.json", "plans-2026-11-26-h100-others.json"
 BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-24-widened.json"
 RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
 H200, H100 = target_of("h200"), target_of("h100-sxm")
@@ -126,22 +126,23 @@ def test_choices_of_8_bits_beside_16_are_near_the_best(measured: list[Measured])
     assert len(quality.ratios) == 31 and quality.within(1.05) >= 0.85 and quality.worst <= 1.1
 
 
-def test_choices_on_an_h100_go_by_what_shared_stages_take_there() -> None:
+def test_choices_on_an_h100_go_by_what_its_sms_take_in() -> None:
     """Narrow tiles of clusters are up to 15 % slower than without, which they are not on an H200."""
     plans = read(RESULTS / "plans-2026-11-25-h100.json")
     quality = judge(plans, H100)
-    assert len(quality.ratios) == 29 and quality.within(1.05) >= 0.9 and quality.worst <= 1.16
-    known = target_of("h100-sxm").constants
-    unaware = replace(known, cluster_latency_clocks=0.0)
-    assert quality.mean + 0.01 < judge(plans, replace(target_of("h100-sxm"), constants=unaware)).mean
+    assert len(quality.ratios) == 29 and quality.within(1.05) >= 0.96 and quality.worst <= 1.05
+    unaware = replace(H100.constants, cluster_bytes_per_clock=math.inf)
+    assert quality.mean + 0.01 < judge(plans, replace(H100, constants=unaware)).mean
 
 
 def test_choices_for_any_sizes_are_near_the_best_measured_plan() -> None:
     """Layers of language models, and sizes drawn at random: few of them multiples of 64, many with little work."""
     plans = read(RESULTS / ANY)
     quality = judge(plans, H100)
-    assert len(quality.ratios) == 365 and quality.within(1.05) >= 0.85 and quality.worst <= 1.36
+    assert len(quality.ratios) == 365 and quality.within(1.05) >= 0.84 and quality.worst <= 1.36
     assert quality.mean <= 1.025 and quality.median_error < 0.07
+    others = judge(read(RESULTS / OTHERS), H100)  # which no constant was found with
+    assert len(others.ratios) == 138 and others.within(1.05) >= 0.7 and others.mean <= 1.05
     known = H100.constants
     for unaware in (
         replace(known, straddling=4.0),

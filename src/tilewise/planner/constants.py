@@ -89,8 +89,8 @@ class Constants:
     cluster_start_clocks: float = 0.0
     cluster_step_clocks: float = 0.0
     """What a step takes longer where the blocks of a cluster wait for each other."""
-    cluster_latency_clocks: float = 0.0
-    """From empty to full again of a stage that a cluster shares: a step takes at least that by how many there are."""
+    cluster_bytes_per_clock: float = math.inf
+    """Bytes that an SM takes in of stages that the blocks of a cluster load for each other."""
     watts: float = math.inf
     """Of the power limit, what is left for multiplying and for bytes from L2."""
     sustained: float = 1.0
@@ -262,7 +262,7 @@ _SAME_CHIP = {"h100-sxm": 1.0, "h800-sxm": 1.0, "gh200": 1.0, "h100-nvl": 400 / 
 # What is another on those with less L2: lines that are read in part, stages that blocks share, how clusters begin and
 # split K. From a search for the best choices among plans of 394 problems on H100s, together with those of the H200.
 _STRADDLING_IN_LESS_L2, _CUT_IN_LESS_L2 = 1.7156, 3.4361
-_CLUSTER_START_IN_LESS_L2, _CLUSTER_LATENCY_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 165.87, 3741.4, 2637.9
+_CLUSTER_START_IN_LESS_L2, _CLUSTER_BYTES_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 165.87, 44.0, 2637.9
 
 
 def scaled(gpu: Gpu | None) -> Constants:
@@ -339,6 +339,6 @@ def _of_same_chip(model: Constants, gpu: Gpu, known: Gpu) -> Constants:
         straddling=_STRADDLING_IN_LESS_L2,
         cut_lines=_CUT_IN_LESS_L2,
         cluster_start_clocks=_CLUSTER_START_IN_LESS_L2,
-        cluster_latency_clocks=_CLUSTER_LATENCY_IN_LESS_L2,
+        cluster_bytes_per_clock=_CLUSTER_BYTES_IN_LESS_L2,
         units={**model.units, "wgmma_gemm": split},
     )

@@ -231,7 +231,9 @@ def _spend(
     start, wait = unit.start_clocks, 0.0
     if work.cluster > 1:
         start, wait = start + constants.cluster_start_clocks, constants.cluster_step_clocks
-        latency = max(latency, constants.cluster_latency_clocks / work.stages)
+        # Each block's SM takes in what the others load for it, too.
+        taken = block.k * (item * block.m + operands.b.itemsize * block.n)
+        latency = max(latency, taken / constants.cluster_bytes_per_clock)
 
     # The blocks of an SM: full waves of as many as it holds at once, and one of the rest.
     clocks = {"math": 0.0, "latency": 0.0, "L2": 0.0, "narrow loads": 0.0, "fill": 0.0, "store": 0.0}

@@ -31,7 +31,7 @@ NAMES = (
     "straddling", "cut_lines", "cluster_start_clocks", "cluster_step_clocks", "joules_per_l2_byte",
 )  # fmt: skip
 GPUS = ("h200", "h100-sxm")
-OWN = ("straddling", "cut_lines", "cluster_start_clocks", "cluster_latency_clocks", f"{UNIT}.split_clocks")
+OWN = ("straddling", "cut_lines", "cluster_start_clocks", "cluster_bytes_per_clock", f"{UNIT}.split_clocks")
 """What the second GPU and those behind it have of their own; all else is as on the first."""
 MOST = {f"{UNIT}.memory_share": 0.97, f"{UNIT}.idle_memory": 1.2, f"{UNIT}.outside": 1.2}
 STEPS = (0.03, 0.1, 0.3)  # of a logarithm
