@@ -16,7 +16,7 @@ from tilewise.kernels import KERNELS
 from tilewise.operands import Operands
 from tilewise.planner import Candidate, choose, list_candidates, operands_of, plan, target_of
 from tilewise.planner.measured import (
-    MeasuredPlan,
+    KeptPlan,
     describe_operands,
     file_of,
     forget,
@@ -36,8 +36,8 @@ def _own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def measured(candidate: Candidate, seconds: float = 1e-6, date: str = "2026-11-26") -> MeasuredPlan:
-    return MeasuredPlan(
+def measured(candidate: Candidate, seconds: float = 1e-6, date: str = "2026-11-26") -> KeptPlan:
+    return KeptPlan(
         candidate.spec.name, candidate.settings, candidate.copies, seconds, 2 * seconds, 3, date, versions()
     )
 

@@ -231,10 +231,17 @@ def make_ready(bound: Bound, seconds: float, arrays: ProductArrays) -> ReadyPlan
     return ReadyPlan(graph.launch, count, sample, workspace)
 
 
-def time_in_turns(device: Device, plans: Sequence[ReadyPlan], rounds: int) -> list[float]:
-    """Seconds of one product by each plan, the median of the rounds; one round before them is not counted."""
+def time_in_turns(
+    device: Device, plans: Sequence[ReadyPlan], rounds: int, until: float = math.inf
+) -> list[float]:
+    """Seconds of one product by each plan, the median of the rounds; one round before them is not counted.
+
+    After a time (of ``time.monotonic``) no round is begun but the first that counts.
+    """
     times: list[list[float]] = [[] for _ in plans]
     for turn in range(rounds + 1):
+        if turn > 1 and time.monotonic() > until:
+            break
         for spent, plan in zip(times, plans, strict=True):
             seconds = _time(device, plan.launch)
             if turn:

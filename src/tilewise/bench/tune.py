@@ -26,7 +26,7 @@ from tilewise.operands import Operands
 from tilewise.plan import Plan
 from tilewise.planner import Candidate, Target, list_candidates, target_of_device
 from tilewise.planner.listing import operands_of
-from tilewise.planner.measured import MeasuredPlan, describe_operands, keep, recall, versions
+from tilewise.planner.measured import KeptPlan, describe_operands, keep, recall, versions
 
 __all__ = ["MOST", "SECONDS", "TriedPlan", "Tuned", "tune", "tune_operands", "tuning"]
 
@@ -57,7 +57,7 @@ class Tuned:
 
     problem: str
     device: str
-    kept: MeasuredPlan
+    kept: KeptPlan
     plan: Plan
     tried: tuple[TriedPlan, ...]
     seconds: float
@@ -156,7 +156,7 @@ def tune_operands(
     listed, refused = list_candidates(operands, target)
     if not listed:
         raise refused[0].error
-    known = recall(operands, target)
+    known = recall(operands, target) if listed[0].measured is not None else None
     if known is not None and not again:
         return Tuned(str(operands.problem()), device.title, known, listed[0].plan(operands, target), (), 0.0)
     candidates = sorted(listed, key=lambda one: one.prediction.seconds)
@@ -164,7 +164,7 @@ def tune_operands(
     candidates = [one for one in candidates if one.prediction.seconds <= worth][:most]
     tried = _try_all(operands, device, target, candidates, began + seconds, progress)
     best, first = _fastest(tried), tried[0]
-    kept = MeasuredPlan(
+    kept = KeptPlan(
         candidates[best].spec.name, candidates[best].settings, candidates[best].copies, tried[best].seconds,
         first.seconds, len(tried), datetime.now(UTC).date().isoformat(), versions(),
     )  # fmt: skip
@@ -190,12 +190,12 @@ def _try_all(
         ready.append(make_ready(bound, candidate.prediction.seconds, arrays))
         if time.monotonic() > until:
             break
-    times = time_in_turns(device, ready, _ROUNDS)
+    times = time_in_turns(device, ready, _ROUNDS, until)
     agree = [one.agrees_with(ready[0], operands) for one in ready]
     right = sorted((i for i, agrees in enumerate(agree) if agrees), key=times.__getitem__)
     final = [i for i in right if times[i] <= _NEAR * times[right[0]]][:_FINALISTS]
     final += [0] if 0 not in final else []
-    again = time_in_turns(device, [ready[i] for i in final], _FINAL_ROUNDS)
+    again = time_in_turns(device, [ready[i] for i in final], _FINAL_ROUNDS, until)
     for i, seconds in zip(final, again, strict=True):
         times[i] = seconds
     return [
@@ -232,17 +232,16 @@ def tuning(*, most: int = MOST, seconds: float = SECONDS) -> Iterator[list[Tuned
     alone = threading.Lock()
 
     def measure(operands: Operands, device: Device) -> None:
-        with alone:
-            if (
-                operands.split
-                or _is_empty(operands)
-                or recall(operands, target_of_device(device)) is not None
-            ):
-                return
-            try:
-                found.append(tune_operands(operands, device, most=most, seconds=seconds))
-            except DeviceError as error:  # too little memory, mostly: the product can do without
-                warnings.warn(f"{operands.problem()} was not tuned: {error}", RuntimeWarning, stacklevel=2)
+        if operands.split or _is_empty(operands):
+            return
+        try:
+            with alone:
+                tuned = tune_operands(operands, device, most=most, seconds=seconds)
+        except DeviceError as error:  # too little memory, mostly: the product can do without
+            warnings.warn(f"{operands.problem()} was not tuned: {error}", RuntimeWarning, stacklevel=2)
+            return
+        if tuned.tried:  # or it was measured before
+            found.append(tuned)
 
     integer("most", most, least=1)
     _forget_calls()

@@ -12,7 +12,7 @@ from tilewise.cli import draw
 from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError
 from tilewise.planner import plan_rows, target_of_device
-from tilewise.planner.measured import MeasuredPlan, file_of, forget, merge, read
+from tilewise.planner.measured import KeptPlan, file_of, forget, merge, read
 
 __all__ = ["tune_products"]
 
@@ -102,7 +102,7 @@ def _look_after(args: Namespace) -> int:
     return GOOD
 
 
-def _kept(plans: Mapping[str, MeasuredPlan]) -> dict[str, Any]:
+def _kept(plans: Mapping[str, KeptPlan]) -> dict[str, Any]:
     return {
         name: {
             "kernel": plan.kernel,

@@ -26,7 +26,7 @@ from tilewise.toolchain import cache, nvrtc
 
 __all__ = [
     "FOLDER",
-    "MeasuredPlan",
+    "KeptPlan",
     "describe_operands",
     "file_of",
     "forget",
@@ -42,7 +42,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredPlan:
+class KeptPlan:
     """The fastest of the plans that were measured for operands that lie in one way."""
 
     kernel: str
@@ -63,7 +63,7 @@ class MeasuredPlan:
         return self.versions == versions()
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> MeasuredPlan:
+    def from_dict(cls, data: Mapping[str, Any]) -> KeptPlan:
         """The inverse of ``dataclasses.asdict``; ValueError for what is none."""
         kinds = {"kernel": str, "settings": dict, "copies": list, "seconds": float, "predicted_best": float,
                  "plans": int, "date": str, "versions": str}  # fmt: skip
@@ -111,13 +111,13 @@ def file_of(target: Target) -> Path | None:
     return None if directory is None else Path(directory) / FOLDER / f"{name}-{target.sms}.json"
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, MeasuredPlan]:
+def read(path: str | os.PathLike[str]) -> dict[str, KeptPlan]:
     """The plans in a file, by what they are for; nothing if there is no file."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ValueError(f"it is not of format {_FORMAT}")
-        return {str(name): MeasuredPlan.from_dict(plan) for name, plan in dict(data["plans"]).items()}
+        return {str(name): KeptPlan.from_dict(plan) for name, plan in dict(data["plans"]).items()}
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -127,7 +127,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, MeasuredPlan]:
         raise ArgumentError("file", rule, str(path), "move it away, and measure again") from None
 
 
-def keep(target: Target, found: Mapping[str, MeasuredPlan]) -> Path:
+def keep(target: Target, found: Mapping[str, KeptPlan]) -> Path:
     """Add plans to those that are kept for a kind of GPU; returns where. Of two for the same the newer one stays."""
     path = file_of(target)
     if path is None:
@@ -162,11 +162,11 @@ def forget(target: Target) -> int:
     return count
 
 
-def _is_better(one: MeasuredPlan, other: MeasuredPlan) -> bool:
+def _is_better(one: KeptPlan, other: KeptPlan) -> bool:
     return (one.is_current, one.date) > (other.is_current, other.date)
 
 
-def _write(path: Path, plans: Mapping[str, MeasuredPlan]) -> None:
+def _write(path: Path, plans: Mapping[str, KeptPlan]) -> None:
     """Whole or not at all, so that a reader never sees half of it."""
     data = {"format": _FORMAT, "plans": {name: asdict(plans[name]) for name in sorted(plans)}}
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
@@ -191,11 +191,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 # ── what is known ────────────────────────────────────────────────────────────────────────────────────────
 
-_known: dict[Path, tuple[tuple[int, int], dict[str, MeasuredPlan]]] = {}
+_known: dict[Path, tuple[tuple[int, int], dict[str, KeptPlan]]] = {}
 _lock = threading.Lock()
 
 
-def recall(operands: Operands, target: Target) -> MeasuredPlan | None:
+def recall(operands: Operands, target: Target) -> KeptPlan | None:
     """What is kept for such operands on a kind of GPU, if this version measured it; None too if the file is damaged."""
     path = file_of(target)
     if path is None:

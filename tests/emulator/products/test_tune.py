@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, DeviceError
 from tilewise.operands import Operands
 from tilewise.planner import list_candidates, operands_of, target_of_device
-from tilewise.planner.measured import file_of, read
+from tilewise.planner.measured import describe_operands, file_of, keep, read
 
 EMULATOR = target_of_device(open_emulator())
 
@@ -36,7 +37,7 @@ def pretend_times(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
     """The n-th plan takes so long, the last figure being for all others."""
     order: list[int] = []
 
-    def time_them(_device: Any, plans: Sequence[ReadyPlan], _rounds: int) -> list[float]:
+    def time_them(_device: Any, plans: Sequence[ReadyPlan], _rounds: int, _until: float) -> list[float]:
         for one in plans:
             if id(one) not in order:
                 order.append(id(one))
@@ -86,6 +87,7 @@ CASES: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
     "pointers": ((24, 20, 16), {"batch": 3, "pointers": True}),
     "tf32": ((40, 32, 32), {"arithmetic": "tf32"}),
     "one element": ((1, 1, 1), {}),
+    "no terms": ((20, 12, 0), {"dtype": "bfloat16"}),
 }
 
 
@@ -157,6 +159,16 @@ def test_what_a_program_multiplies_is_measured_once() -> None:
     assert path is not None and len(read(path)) == 3, "outside of it nothing is measured"
 
 
+def test_a_plan_that_no_kernel_has_any_more_is_measured_anew() -> None:
+    operands = operands_of(40, 24, 72)
+    kept = tw.tune(40, 24, 72, most=2).kept
+    keep(EMULATOR, {describe_operands(operands): replace(kept, kernel="no such kernel")})
+    a, b = np.ones((40, 72), "float32"), np.ones((72, 24), "float32")
+    with tw.tuning(most=2) as tuned:
+        tw.matmul(a, b)
+    assert len(tuned) == 1 and tuned[0].kept.kernel != "no such kernel"
+
+
 def test_threads_that_meet_the_same_product_measure_it_once() -> None:
     a = np.ones((20, 20), "float32")
     with tw.tuning(most=2) as tuned:
@@ -181,9 +193,20 @@ def test_too_little_memory_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> 
         tw.tune(20, 20, 20)
 
 
-def test_time_that_is_over_ends_it_with_one_plan_at_least() -> None:
+def test_time_that_is_over_ends_it_with_one_plan_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+    time_one = plan_trials._time
+
+    def count(device: Any, launch: Callable[[], None]) -> float:
+        turns.append(0)
+        return time_one(device, launch)
+
+    monkeypatch.setattr(plan_trials, "_time", count)
     tuned = tw.tune(40, 24, 72, most=6, seconds=1e-9)
     assert 1 <= len(tuned.tried) < 6
+    assert len(turns) == 4 * len(tuned.tried), (
+        "two rounds each, of which one counts, of all plans and of the last ones"
+    )
 
 
 @pytest.mark.parametrize(
