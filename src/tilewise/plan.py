@@ -74,7 +74,7 @@ class Plan:
                 f"  predicted {self.seconds * 1e6:,.1f} µs, {rate:,.1f} TFLOP/s, bound by {self.bound}"
             )
         if self.measured is not None:
-            lines.append(f"  measured {self.measured * 1e6:,.1f} µs: the fastest of the plans that were")
+            lines.append(f"  measured {self.measured * 1e6:,.1f} µs, the fastest of the measured plans")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

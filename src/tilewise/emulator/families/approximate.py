@@ -74,7 +74,10 @@ def _lg2(e: Emitter, x: Value) -> Value:
 
 
 def _sine_of_turns(e: Emitter, turns: Value) -> Value:
-    """sin 2πt. Beyond ±100π, where nothing is promised, it is still in [-1, 1]."""
+    """sin 2πt. Beyond ±100π, where nothing is promised, it is still in [-1, 1].
+
+    It is a zero of the sign of t after whole turns, and of the other after half ones.
+    """
     rest = e.op("fsub", turns, e.intrinsic("llvm.rint", turns))
     # Only the quarter next to zero is needed: the sine is the same mirrored about a quarter turn.
     mirrored = e.op("fsub", e.intrinsic("llvm.copysign", e.real(rest, 0.5), rest), rest)
@@ -82,37 +85,29 @@ def _sine_of_turns(e: Emitter, turns: Value) -> Value:
     angle = e.op("fmul", e.select(far, mirrored, rest), e.real(rest, 2.0 * math.pi))
     square = e.op("fmul", angle, angle)
     series = [(-1.0) ** k / math.factorial(2 * k + 1) for k in range(9)]
-    return e.op("fmul", angle, _polynomial(e, square, series))
+    result = e.op("fmul", angle, _polynomial(e, square, series))
+    nothing = e.real(turns, 0.0)
+    zero = e.intrinsic("llvm.copysign", nothing, e.select(far, e.negate(turns), turns))
+    return e.select(e.compare("fcmp oeq", result, nothing), zero, result)
 
 
 def _turns(e: Emitter, x: Value) -> Value:
     return e.op("fmul", x, e.real(x, 0.5 / math.pi))
 
 
-def _is_zero(e: Emitter, x: Value) -> Value:
-    return e.compare("fcmp oeq", x, e.real(x, 0.0))  # a sine's sign stays
-
-
 def _sin(e: Emitter, x: Value) -> Value:
-    return e.select(_is_zero(e, x), x, _sine_of_turns(e, _turns(e, x)))
+    return _sine_of_turns(e, _turns(e, x))
 
 
 def _cos(e: Emitter, x: Value) -> Value:
     return _cosine_of_turns(e, _turns(e, x))
 
 
-def _sin_2pi(e: Emitter, turns: Value) -> Value:
-    return e.select(_is_zero(e, turns), turns, _sine_of_turns(e, turns))
-
-
-def _cos_2pi(e: Emitter, turns: Value) -> Value:
-    """Whole turns go first: far out a quarter is less than the last digit."""
-    return _cosine_of_turns(e, e.op("fsub", turns, e.intrinsic("llvm.rint", turns)))
-
-
 def _cosine_of_turns(e: Emitter, turns: Value) -> Value:
-    quarter = e.real(turns, 0.25)
-    return _sine_of_turns(e, e.op("fsub", quarter, e.intrinsic("llvm.fabs", turns)))
+    """Whole turns go first: far out a quarter is less than the last digit."""
+    size = e.intrinsic("llvm.fabs", turns)
+    rest = e.op("fsub", size, e.intrinsic("llvm.floor", size))
+    return _sine_of_turns(e, e.negate(e.op("fsub", rest, e.real(turns, 0.25))))
 
 
 def _tanh(e: Emitter, x: Value) -> Value:
@@ -133,7 +128,7 @@ def _bits(number: float) -> int:
 
 _FUNCTIONS: dict[str, Callable[[Emitter, Value], Value]] = {
     "sin": _sin, "cos": _cos, "lg2": _lg2, "ex2": _ex2, "tanh": _tanh,
-    "sin.2pi": _sin_2pi, "cos.2pi": _cos_2pi,
+    "sin.2pi": _sine_of_turns, "cos.2pi": _cosine_of_turns,
 }  # fmt: skip
 
 

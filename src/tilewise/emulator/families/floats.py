@@ -280,7 +280,10 @@ def _upper_word_only(instruction: Instruction, way: str) -> bool:
 
 
 def _upper_word(e: Emitter, a: Value, function: Callable[[Value], Value]) -> Value:
-    """A function of doubles that sees upper words alone, with subnormal numbers as zeros."""
+    """A function of doubles that sees upper words alone, with subnormal numbers as zeros.
+
+    What is a NaN by its lower word alone is an infinity there.
+    """
 
     def cut(value: Value) -> Value:
         bits = e.op("and", e.cast("bitcast", value, "i64"), ~0xFFFF_FFFF)
@@ -290,8 +293,7 @@ def _upper_word(e: Emitter, a: Value, function: Callable[[Value], Value]) -> Val
         return e.cast("bitcast", bits, "double")
 
     result = function(cut(a))
-    nan = e.op("or", e.compare("fcmp uno", a, a), e.compare("fcmp uno", result, result))
-    return e.select(nan, 0x7FFF_FFFF_0000_0000, cut(result))
+    return e.select(e.compare("fcmp uno", result, result), 0x7FFF_FFFF_0000_0000, cut(result))
 
 
 # -- order and sign ---------------------------------------------------------------------------------
