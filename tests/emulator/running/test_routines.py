@@ -17,7 +17,7 @@ def run(write: Callable[[Routine, Value], None], number: int) -> int:
     """Return what a routine of one number answers."""
     r = Routine("answer", "i64", number="i64")
     write(r, r["number"])
-    lines = [*r.declared.values(), r.text()]
+    lines = [*r.definitions.values(), r.text()]
     code = native.load(native.assemble("\n".join(lines), native.host_cpu()), "answer")
     return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("answer"))(number))
 

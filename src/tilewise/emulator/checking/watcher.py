@@ -255,18 +255,7 @@ class Checker(Watcher):
             for entry in padded[start : start + 32]
         ]
         assert len(numbers) * 4 == ROW * len(padded) // 32
-        return self._constant("words", numbers)
-
-    def _constant(self, what: str, numbers: list[int]) -> str:
-        """Return the name of a constant table."""
-        listed = ", ".join(f"i32 {number}" for number in numbers)
-        text = f"internal constant [{len(numbers)} x i32] [{listed}]"
-        for name, known in self.e.declared.items():
-            if known == f"{name} = {text}":
-                return name
-        name = f"@check_{what}_{len(self.e.declared)}"
-        self.e.declared[name] = f"{name} = {text}"
-        return name
+        return self.e.constant_table(numbers)
 
     def tile(self, space: Space, base: Value, step: Value, shape: tuple[int, int], loads: bool) -> None:
         """Check that ``wmma`` accesses lines of a matrix; ``shape`` is how many, and the bytes of each."""
@@ -388,7 +377,7 @@ class Checker(Watcher):
         used = {item.name for vector in vectors for item in registers_in(vector)} & set(self.numbers)
         places = sorted(self.numbers[name] for name in used)
         count = self.e.const("i64", len(places))
-        self._call("tw_check_used", self._constant("registers", places), count, instruction.line)
+        self._call("tw_check_used", self.e.constant_table(places), count, instruction.line)
         for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):
             numbers = (int(of_a), rows, bricks, int(across), instruction.line)
             self._call("tw_check_product", descriptor, *numbers)

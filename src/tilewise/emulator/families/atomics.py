@@ -174,14 +174,12 @@ def _run(e: Context, instruction: Instruction, kind: _Kind, addresses: str, buff
     hint = e.offset("%worker", FIRST_HINT + HINT_BYTES * e.hints)
     if kind.space != Space.SHARED:
         e.hints += 1
-    listed = [*e.pointers(), Value("ptr", addresses), e.mask(), e.const("i32", instruction.line)]
-    listed += [Value("ptr", buffer), Value("ptr", hint)]
-    answer = e.set("i32", f"call i32 @{kind.name}({', '.join(map(str, listed))})")
-    e.leave_on_fault(answer)
+    e.call_or_leave(kind.name, addresses, e.mask(), instruction.line, buffer, hint)
 
 
 # -- the function of one kind -----------------------------------------------------------------------
-_FUNCTION = """{head}{arguments}, ptr %addresses, i32 %mask, i32 %line, ptr %data, ptr %hint) noinline nounwind {{
+_FUNCTION = """
+define internal i32 @{name}({pointers}, ptr %addresses, i32 %mask, i32 %line, ptr %data, ptr %hint) noinline nounwind {{
 entry:
 {window}  %limit = call i64 @llvm.usub.sat.i64(i64 %room, i64 {size})
   br label %loop
@@ -204,7 +202,7 @@ one:
   %quick = getelementptr i8, ptr %base, i64 %away
   br i1 %plain, label %found, label %search
 search:
-  %p = call ptr @tw_resolve({arguments}, i64 %address, i32 {size}, i32 {space}, i32 %lane, i32 %line, i32 1)
+  %p = call ptr @tw_resolve({pointers}, i64 %address, i32 {size}, i32 {space}, i32 %lane, i32 %line, i32 1)
   %bad = icmp eq ptr %p, null
   br i1 %bad, label %failed, label %learn
 learn:
@@ -220,7 +218,7 @@ end:
 failed:
   ret i32 1
 }}"""
-_ARGUMENTS = "ptr %ctx, ptr %worker, ptr %block, ptr %warp"
+_POINTERS = "ptr %ctx, ptr %worker, ptr %block, ptr %warp"
 
 
 def _define(e: Context, kind: _Kind) -> None:
@@ -229,30 +227,24 @@ def _define(e: Context, kind: _Kind) -> None:
     ``%data`` holds 32 operands, then after 512 bytes 32 second operands; each operand is replaced by what
     was in memory.
     """
-    head = f"define internal i32 @{kind.name}("
-    if any(text.startswith(head) for text in e.globals):
+    if kind.name in e.definitions:
         return
-    e.declare("tw_find", "i1", ["ptr", "i64", "i64", "ptr"])
-    e.declare("tw_resolve", "ptr", ["ptr"] * 4 + ["i64", "i32", "i32", "i32", "i32", "i32"])
-    e.declare("llvm.cttz.i32", "i32", ["i32", "i1"])
-    e.declare("llvm.usub.sat.i64", "i64", ["i64", "i64"])
-    inner = Emitter()
+    e.definitions.setdefault("tw_find", "declare i1 @tw_find(ptr, i64, i64, ptr)")
+    resolve = "declare ptr @tw_resolve(ptr, ptr, ptr, ptr, i64, i32, i32, i32, i32, i32)"
+    e.definitions.setdefault("tw_resolve", resolve)
+    inner = Emitter(e)
     for i in range(kind.elements):
         _element(inner, kind, i)
-    for name, text in inner.declared.items():
-        e.declared.setdefault(name, text)
     learn = f"  %k = call i1 @tw_find(ptr %ctx, i64 %address, i64 {kind.size}, ptr %hint)\n"
-    e.globals.append(
-        _FUNCTION.format(
-            head=head,
-            arguments=_ARGUMENTS,
-            window=_window(kind),
-            size=kind.size,
-            size_less_one=kind.size - 1,
-            space=int(Space.OWN if kind.own else kind.space),
-            learn="" if kind.space == Space.SHARED else learn,
-            body="\n".join(inner.lines),
-        )
+    e.definitions[kind.name] = _FUNCTION.format(
+        name=kind.name,
+        pointers=_POINTERS,
+        window=_window(kind),
+        size=kind.size,
+        size_less_one=kind.size - 1,
+        space=int(Space.OWN if kind.own else kind.space),
+        learn="" if kind.space == Space.SHARED else learn,
+        body="\n".join(inner.lines),
     )
 
 

@@ -130,7 +130,7 @@ def count(e: Emitter, instruction: Instruction, a: Value) -> Value:
 
 def leading_zeros(e: Emitter, a: Value) -> Value:
     """All bits of 0 lead."""
-    return e.intrinsic("llvm.ctlz", a, extra=("i1 false",))
+    return e.intrinsic("llvm.ctlz", a, e.const("i1", 0))
 
 
 def _find_form(instruction: Instruction) -> OperandTypes:
@@ -171,7 +171,7 @@ def find_nth(e: Emitter, instruction: Instruction, mask: Value, base: Value, nth
     own = e.equals(nth, 0)
     left = e.select(own, e.op("and", bits, here), at_or_above)
     left = e.select(inside, left, 0)
-    skip = e.op("sub", e.intrinsic("llvm.abs", nth, extra=("i1 false",)), 1)
+    skip = e.op("sub", e.intrinsic("llvm.abs", nth, e.const("i1", 0)), 1)
     skip = e.select(own, 0, skip)
     for i in range(32):
         fewer = e.op("and", left, e.op("sub", left, 1))

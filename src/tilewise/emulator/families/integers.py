@@ -231,7 +231,7 @@ def negate(e: Emitter, instruction: Instruction, a: Value) -> Value:
 
 def absolute(e: Emitter, a: Value) -> Value:
     """abs; the least number stays what it is."""
-    return e.intrinsic("llvm.abs", a, extra=("i1 false",))
+    return e.intrinsic("llvm.abs", a, e.const("i1", 0))
 
 
 # -- carries ---------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from __future__ import annotations
 from tilewise.emulator.layout import GENERIC, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.fragments import OperandAddresses, define
+from tilewise.emulator.lowering.fragments import OperandAddresses
 from tilewise.emulator.lowering.memory import take_address
 from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.lowering.values import read, write
@@ -127,9 +127,8 @@ def _move(
     addresses, buffer = e.buffers()
     offsets = _offsets(e, instruction, operand)
     e.store(offsets, addresses, 64)
-    listed = ", ".join(f"ptr {place}" for place in places)
-    shared = "ptr %shared, i64 %shared_bytes"
-    done = e.set("i1", f"call i1 @{name}(ptr {addresses}, {shared}, {e.mask()}, {listed})")
+    shared_bytes = Value("i64", "%shared_bytes")
+    done = e.call(name, "i1", addresses, "%shared", shared_bytes, e.mask(), *places)
     slow, on = e.label("slow"), e.label("on")
     e.branch(done, on, slow, likely=True)
     e.place(slow)
@@ -137,9 +136,9 @@ def _move(
         # Zeros for the rows of lanes that are not there.
         e.store(e.zero("<128 x i32>"), buffer, 64)
         _row_by_row(e, instruction, "tw_load", offsets, count)
-        e.line(f"call void @{name}_buffer(ptr {buffer}, {listed})")
+        e.call(f"{name}_buffer", "void", buffer, *places)
     else:
-        e.line(f"call void @{name}_buffer(ptr {buffer}, {listed})")
+        e.call(f"{name}_buffer", "void", buffer, *places)
         _row_by_row(e, instruction, "tw_store", offsets, count)
     e.jump(on)
     e.place(on)
@@ -172,17 +171,17 @@ def _named(count: int) -> int:
 
 # -- the functions ----------------------------------------------------------------------------------
 def _define_pair(e: Context, name: str, count: int, order: str, loads: bool) -> None:
-    if name in e.declared:
+    if name in e.definitions:
         return
     move = _load if loads else _store
     places = [f"%m{i}" for i in range(count)]
     listed = ", ".join(f"ptr {place}" for place in places)
-    inner = Emitter()
+    inner = Emitter(e)
     rows = range(_ROWS * count)
     move(inner, [inner.offset("%buffer", row * _ROW_BYTES) for row in rows], places, order)
     inner.line("ret void")
-    define(e, f"{name}_buffer", f"void @{name}_buffer(ptr %buffer, {listed})", inner)
-    inner = Emitter()
+    e.define(f"{name}_buffer", "void", f"ptr %buffer, {listed}", inner)
+    inner = Emitter(e)
     _check(inner, count)
     offsets = [inner.load("i32", inner.offset("%rows", 4 * row), 4) for row in rows]
     starts = [inner.offset("%shared", inner.wide(offset)) for offset in offsets]
@@ -190,7 +189,7 @@ def _define_pair(e: Context, name: str, count: int, order: str, loads: bool) -> 
     inner.line("ret i1 true")
     inner.place("no")
     inner.line("ret i1 false")
-    define(e, name, f"i1 @{name}(ptr %rows, ptr %shared, i64 %bytes, i32 %mask, {listed})", inner)
+    e.define(name, "i1", f"ptr %rows, ptr %shared, i64 %bytes, i32 %mask, {listed}", inner)
 
 
 def _check(e: Emitter, count: int) -> None:

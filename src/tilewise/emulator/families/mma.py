@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewise.emulator.families.sparse import SPARSE, find_sparsity
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.fragments import OperandAddresses, define
+from tilewise.emulator.lowering.fragments import OperandAddresses
 from tilewise.emulator.lowering.tables import effect, unsupported
 from tilewise.emulator.numerics.hardware_sums import Sums, exponents, in_turn, rule_of
 from tilewise.emulator.numerics.tensor_core import (
@@ -224,14 +224,14 @@ def product(
     for matrix, group, count in zip("DABC", groups, form.registers(), strict=False):
         if len(group) != count:
             raise unsupported(e.now, f"{len(group)} registers for {matrix} where it takes {count}")
-    if name not in e.declared:
+    if name not in e.definitions:
         _define(e, name, form, saturate, op)
     places = OperandAddresses(e)
     listed = places.results(d, _REGISTER[form.d_type], c, _REGISTER[form.c_type])
     listed += places.of(a, _factor(form.a_type)) + places.of(b, _factor(form.b_type))
     for metadata in groups[4:]:
         listed += places.of(metadata, "b32")
-    e.line(f"call void @{name}({', '.join(f'ptr {place}' for place in listed)})")
+    e.call(name, "void", *listed)
     places.write()
 
 
@@ -262,7 +262,7 @@ def per_register(type_: str) -> int:
 # -- the function -----------------------------------------------------------------------------------
 def _define(e: Context, name: str, form: MmaForm, saturate: bool, op: str) -> None:
     """Define the function that does an instruction: from addresses of C and D's registers, A's and B's."""
-    inner = Emitter()
+    inner = Emitter(e)
     d_count, a_count, b_count, c_count = form.registers()
     first = max(c_count, d_count)
     names = [f"%p{i}" for i in range(first + a_count + b_count + (1 if form.sparsity else 0))]
@@ -290,7 +290,7 @@ def _define(e: Context, name: str, form: MmaForm, saturate: bool, op: str) -> No
     for place, value in zip(sums, encode(inner, form.d_type, results), strict=False):
         inner.store(value, place, 4)
     inner.line("ret void")
-    define(e, name, f"void @{name}({', '.join(f'ptr {place}' for place in names)})", inner)
+    e.define(name, "void", ", ".join(f"ptr {place}" for place in names), inner)
 
 
 def _elements(e: Emitter, type_: str, places: list[str]) -> list[Value]:

@@ -88,9 +88,7 @@ def _fast_store(e: Context, access: MemoryAccess, pointer: str, values: list[Val
         mask = e.shuffle(mask, [lane for lane in range(32) for _ in range(access.elements)])
     count, element = 32 * access.elements, llvm_scalar(access.type)
     suffix = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}.get(element, element)
-    name = f"llvm.masked.store.v{count}{suffix}.p0"
-    e.declare(name, "void", [whole.type, "ptr", "i32", mask.type])
-    e.line(f"call void @{name}({whole}, ptr {pointer}, i32 {access.width}, {mask})")
+    e.call(f"llvm.masked.store.v{count}{suffix}.p0", "void", whole, pointer, access.width, mask)
 
 
 def _filled(access: MemoryAccess, runs: list[tuple[int, int]]) -> bool:
@@ -117,8 +115,7 @@ def _store_runs(
 
 def _last_lane(e: Context, value: Value) -> Value:
     """The value in the last lane that runs: of several stores to one place, the last stays."""
-    e.declare("llvm.ctlz.i32", "i32", ["i32", "i1"])
-    zeros = e.set("i32", f"call i32 @llvm.ctlz.i32({e.mask()}, i1 false)")
+    zeros = e.intrinsic("llvm.ctlz", e.mask(), e.const("i1", 0))
     lane = e.op("and", e.op("sub", 31, zeros), 31)
     return e.set(value.scalar, f"extractelement {value}, {lane}")
 

@@ -155,12 +155,8 @@ def _permute(e: Context, values: Value, sources: Value) -> Value:
     e.store(values, buffer, 64)
     indices = e.cast("zext", sources, "i64")
     rows = e.set("<32 x ptr>", f"getelementptr i32, ptr {buffer}, {indices}")
-    name = "llvm.masked.gather.v32i32.v32p0"
-    e.declare(name, values.type, ["<32 x ptr>", "i32", "<32 x i1>", values.type])
-    every = e.const("<32 x i1>", 1)
-    return e.set(
-        values.type, f"call {values.type} @{name}({rows}, i32 4, {every}, {values.type} zeroinitializer)"
-    )
+    every, none = e.const("<32 x i1>", 1), e.zero(values.type)
+    return e.call("llvm.masked.gather.v32i32.v32p0", values.type, rows, 4, every, none)
 
 
 # -- vote, activemask, elect ----------------------------------------------------------------------------
@@ -325,9 +321,7 @@ def _reduce(e: Context, op: str, signed: bool, values: Value, identity: Value, m
     word = {"min": "smin" if signed else "umin", "max": "smax" if signed else "umax"}.get(op, op)
     if not members.is_vector:
         chosen = e.select(e.bits(members), values, identity)
-        name = f"llvm.vector.reduce.{word}.v32i32"
-        e.declare(name, "i32", [chosen.type])
-        return e.set("i32", f"call i32 @{name}({chosen})")
+        return e.call(f"llvm.vector.reduce.{word}.v32i32", "i32", chosen)
     result = identity
     for lane in _LANES:
         one = e.splat(e.set("i32", f"extractelement {values}, i64 {lane}"))

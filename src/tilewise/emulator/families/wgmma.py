@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from tilewise.emulator.families.sparse import find_sparsity
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import effect, refuse_other_forms, unsupported, waits
 from tilewise.emulator.lowering.values import read
@@ -199,7 +198,7 @@ def issue_product(e: Context, instruction: Instruction) -> None:
     if form.a_shared:
         a = _descriptor(e, operands[1])
     else:
-        table = _table(e, _register_offsets(e, instruction, operands[1], _FRAGMENT, "A"))
+        table = e.constant_table(_register_offsets(e, instruction, operands[1], _FRAGMENT, "A"))
         a = e.set("i64", f"ptrtoint ptr {table} to i64")
     queued = (_info(e, form, n, d, products.away), e.const("i64", products.records))
     matrices = (a, _descriptor(e, operands[2]), _adds(e, operands[at]), metadata)
@@ -241,34 +240,11 @@ def _adds(e: Context, operand: Operand) -> Value:
 
 
 # -- what is known when the kernel is compiled ------------------------------------------------------
-def _table(e: Context, places: list[int]) -> str:
-    """A constant with the places of registers."""
-    name = f"@wgmma_places_{'_'.join(map(str, places))}"
-    if len(name) > 80:
-        name = f"@wgmma_places_{len(places)}_{places[0]}_{hash(tuple(places)) % 2**64:x}"
-    listed = ", ".join(f"i32 {place}" for place in places)
-    e.declared.setdefault(name, f"{name} = internal constant [{len(places)} x i32] [{listed}]")
-    return name
-
-
 def _info(e: Context, form: WgmmaForm, n: int, places: list[int], away: int) -> str:
-    """The constant that ``support_wgmma.INFO`` describes."""
-    table = _table(e, places)
-    name = f"@info_{form.pack_name}_{form.name}_{n}_{table[1:]}"
-    if name not in e.declared:
-        for routine in (pack(form), multiply(form)):
-            _define(e, routine)
-        items = f"ptr @{form.pack_name}, ptr @{form.name}, ptr {table}, i64 {away}"
-        items += f", i32 {len(places)}, i32 {n // 8}, i32 {form.most}"
-        kinds = "{ ptr, ptr, ptr, i64, i32, i32, i32 }"
-        e.declared[name] = f"{name} = internal constant {kinds} {{ {items} }}"
-    return name
-
-
-def _define(e: Context, routine: Routine) -> None:
-    """Add a function to the kernel's module, once, with what it needs itself."""
-    if routine.name in e.declared:
-        return
-    for key, text in routine.declared.items():
-        e.declared.setdefault(key, text)
-    e.declared[routine.name] = routine.text().replace("define ", "define internal ", 1)
+    """The constant that ``wgmma_queue.INFO`` describes."""
+    for name, make in ((form.pack_name, pack), (form.name, multiply)):
+        if name not in e.definitions:
+            make(form).define_in(e)
+    items = f"ptr @{form.pack_name}, ptr @{form.name}, ptr {e.constant_table(places)}, i64 {away}"
+    items += f", i32 {len(places)}, i32 {n // 8}, i32 {form.most}"
+    return e.constant("{ ptr, ptr, ptr, i64, i32, i32, i32 }", f"{{ {items} }}", align=8)

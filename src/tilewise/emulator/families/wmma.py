@@ -16,7 +16,7 @@ from tilewise.emulator.families.mma import Layout, MmaForm, Place, gathered, pro
 from tilewise.emulator.layout import Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.fragments import OperandAddresses, define
+from tilewise.emulator.lowering.fragments import OperandAddresses
 from tilewise.emulator.lowering.memory import (
     FIRST_HINT,
     HINT_BYTES,
@@ -178,15 +178,15 @@ def transfer(e: Context, instruction: Instruction) -> None:
     type_ = "b64" if fragment.bits == 64 else "b32"
     name = f"wmma_{verb}_{role}_{way}_{shape}_{words[4]}"
     listed = places.results(items, type_) if loads else places.of(items, type_)
-    called = f"call void @{name}(ptr {e.buffers()[1]}, {', '.join(f'ptr {place}' for place in listed)})"
+    buffer = e.buffers()[1]
     if loads:
         _define_load(e, name, fragment)
         _copy(e, instruction, fragment, address, stride[0] if stride else None, True)
-        e.line(called)
+        e.call(name, "void", buffer, *listed)
         places.write()
     else:
         _define_store(e, name, fragment)
-        e.line(called)
+        e.call(name, "void", buffer, *listed)
         _copy(e, instruction, fragment, address, stride[0] if stride else None, False)
 
 
@@ -255,7 +255,7 @@ def _copy(
     pointer = _check(e, fragment, space, base, step, slow)
     name = f"wmma_{'in' if loads else 'out'}_{fragment.lines}_{fragment.line_bytes}"
     _define_lines(e, name, fragment, loads)
-    e.line(f"call void @{name}(ptr {e.buffers()[1]}, ptr {pointer}, {step})")
+    e.call(name, "void", e.buffers()[1], pointer, step)
     e.jump(done)
     e.place(slow)
     _carefully(e, instruction, fragment, space, base, step, loads)
@@ -322,9 +322,9 @@ def _carefully(
 
 
 def _define_lines(e: Context, name: str, fragment: Fragment, loads: bool) -> None:
-    if name in e.declared:
+    if name in e.definitions:
         return
-    inner = Emitter()
+    inner = Emitter(e)
     type_ = f"<{fragment.line_bytes // 4} x i32>"
     for number in range(fragment.lines):
         away = inner.op("mul", Value("i64", "%step"), number)
@@ -332,7 +332,7 @@ def _define_lines(e: Context, name: str, fragment: Fragment, loads: bool) -> Non
         source, target = (line, copy) if loads else (copy, line)
         inner.store(inner.load(type_, source, 1), target, 1)
     inner.line("ret void")
-    define(e, name, f"void @{name}(ptr %buffer, ptr %start, i64 %step)", inner)
+    e.define(name, "void", "ptr %buffer, ptr %start, i64 %step", inner)
 
 
 # -- between the buffer and registers ---------------------------------------------------------------
@@ -343,9 +343,9 @@ def _units(fragment: Fragment) -> tuple[str, range, range]:
 
 
 def _define_load(e: Context, name: str, fragment: Fragment) -> None:
-    if name in e.declared:
+    if name in e.definitions:
         return
-    inner = Emitter()
+    inner = Emitter(e)
     type_, numbers, firsts = _units(fragment)
     size = 4 * fragment.bits * fragment.unit  # bytes of 32 units
     held = [inner.load(type_, inner.offset("%buffer", number * size), 4) for number in numbers]
@@ -363,13 +363,13 @@ def _define_load(e: Context, name: str, fragment: Fragment) -> None:
         for copy in range(fragment.copies):
             inner.store(whole, names[register + copy * fragment.registers], 4)
     inner.line("ret void")
-    define(e, name, f"void @{name}(ptr %buffer, {', '.join(f'ptr {item}' for item in names)})", inner)
+    e.define(name, "void", ", ".join(f"ptr {item}" for item in ("%buffer", *names)), inner)
 
 
 def _define_store(e: Context, name: str, fragment: Fragment) -> None:
-    if name in e.declared:
+    if name in e.definitions:
         return
-    inner = Emitter()
+    inner = Emitter(e)
     type_, numbers, firsts = _units(fragment)
     names = [f"%r{i}" for i in range(fragment.registers)]
     parts: list[Value] = []
@@ -385,4 +385,4 @@ def _define_store(e: Context, name: str, fragment: Fragment) -> None:
         units = gathered(inner, parts, [holder[32 * number + i] for i in range(32)])
         inner.store(units, inner.offset("%buffer", number * 4 * fragment.bits * fragment.unit), 4)
     inner.line("ret void")
-    define(e, name, f"void @{name}(ptr %buffer, {', '.join(f'ptr {item}' for item in names)})", inner)
+    e.define(name, "void", ", ".join(f"ptr {item}" for item in ("%buffer", *names)), inner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -88,14 +88,14 @@ Results = Value | tuple[Value, ...]
 
 
 class Emitter:
-    """Collects the lines of one function and the declarations that they need."""
+    """Collects the lines of one function, and what else its module needs for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Emitter | None = None) -> None:
+        """Begin a function: of the module that ``whole`` writes another one of, or of a module of its own."""
         self.lines: list[str] = []
         self.allocas: list[str] = []
-        self.declared: dict[str, str] = {}
-        self.globals: list[str] = []
-        self._functions: set[str] = set()
+        # Texts of declarations, other functions and constants, by name.
+        self.definitions: dict[str, str] = whole.definitions if whole else {}
         self._serial = 0
 
     # -- lines ----------------------------------------------------------------------------------
@@ -265,29 +265,28 @@ class Emitter:
 
     def find_lowest(self, mask: Value, nonzero: bool = False) -> Value:
         """Emit the number of a mask's lowest set bit; without ``nonzero``, its width if none is set."""
-        return self.intrinsic("llvm.cttz", mask, extra=(f"i1 {str(nonzero).lower()}",))
+        return self.intrinsic("llvm.cttz", mask, self.const("i1", nonzero))
 
-    def intrinsic(self, name: str, first: Value, *others: Value | int, extra: tuple[str, ...] = ()) -> Value:
+    def intrinsic(self, name: str, first: Value, *others: Value | int) -> Value:
         """Emit a call of an LLVM intrinsic overloaded on the type of its first argument, which its result has too.
 
         A plain number is of that type as well.
         """
-        type_, full = first.type, f"{name}.{suffix_of(first.type)}"
-        args = [first, *(self.fixed(other, type_) for other in others)]
-        self.declare(full, type_, [arg.type for arg in args] + [item.split(" ", 1)[0] for item in extra])
-        return self.set(type_, f"call {type_} @{full}({', '.join([*map(str, args), *extra])})")
+        type_ = first.type
+        return self.call(
+            f"{name}.{suffix_of(type_)}", type_, first, *(self.fixed(other, type_) for other in others)
+        )
 
     def convert(self, name: str, a: Value, scalar: str) -> Value:
         """Emit a call of an intrinsic overloaded on result and argument, such as llvm.fptosi.sat."""
         type_ = vector(scalar) if a.is_vector else scalar
-        full = f"{name}.{suffix_of(type_)}.{suffix_of(a.type)}"
-        self.declare(full, type_, [a.type])
-        return self.set(type_, f"call {type_} @{full}({a})")
+        return self.call(f"{name}.{suffix_of(type_)}.{suffix_of(a.type)}", type_, a)
 
     def call(self, name: str, result: str, *args: Value | int | str) -> Value:
-        """Emit a call of a function of the run-time support; a plain number is an i32, a text names a pointer."""
+        """Emit a call of a function of any module; a plain number is an i32, a text names a pointer."""
         values = self._arguments(args)
-        self.declare(name, result, [value.type for value in values])
+        types = ", ".join(value.type for value in values)
+        self.definitions.setdefault(name, f"declare {result} @{name}({types})")
         listed = ", ".join(map(str, values))
         if result == "void":
             self.line(f"call void @{name}({listed})")
@@ -301,26 +300,29 @@ class Emitter:
     def _arguments(self, args: tuple[Value | int | str, ...]) -> list[Value]:
         return [Value("ptr", arg) if isinstance(arg, str) else self.fixed(arg, "i32") for arg in args]
 
-    def has_function(self, name: str) -> bool:
-        """Whether the kernel has a function of this name."""
-        return name in self._functions
-
-    def share(self, whole: Emitter) -> None:
-        """Share declarations and functions with ``whole``, to write another function of its module."""
-        self.declared, self.globals, self._functions = whole.declared, whole.globals, whole._functions
-
-    def add_function(
-        self, name: str, result: str, parameters: str, body: Emitter, attributes: str = "#0 noinline"
+    def define(
+        self,
+        name: str,
+        result: str,
+        parameters: str,
+        body: Emitter,
+        linkage: str = "internal",
+        attributes: str = "noinline nounwind",
     ) -> None:
-        """Add a function and what its body declares to the kernel's code."""
-        self._functions.add(name)
-        for key, text in body.declared.items():
-            self.declared.setdefault(key, text)
-        head = f"define internal {result} @{name}({parameters}) {attributes} {{"
-        self.globals.append("\n".join([head, *body.allocas, *body.lines, "}"]))
+        """Define a function of the module, whose lines another emitter of it has."""
+        head = f"define {linkage} {result} @{name}({parameters}) {attributes} {{"
+        self.definitions[name] = "\n".join([head, *body.allocas, *body.lines, "}"])
 
-    def declare(self, name: str, result: str, parameters: list[str]) -> None:
-        self.declared.setdefault(name, f"declare {result} @{name}({', '.join(parameters)})")
+    def constant(self, type_: str, value: str, align: int = 4) -> str:
+        """Return the name of the module's constant with a content."""
+        content = f"{type_} {value}, align {align}"
+        fresh = f"@constant.{len(self.definitions)} = private unnamed_addr constant {content}"
+        return self.definitions.setdefault(content, fresh).partition(" ")[0]
+
+    def constant_table(self, numbers: Iterable[int]) -> str:
+        """Return the name of the module's constant table of these numbers, of 32 bits each."""
+        listed = [f"i32 {number}" for number in numbers]
+        return self.constant(f"[{len(listed)} x i32]", f"[{', '.join(listed)}]")
 
     def load(self, type_: str, pointer: str, align: int, volatile: bool = False) -> Value:
         word = "load volatile" if volatile else "load"

@@ -111,6 +111,12 @@ class Routine(Emitter):
         head = f"define {self.result} @{self.name}({listed}) {self.attributes} {{"
         return "\n".join([head, "entry:", *self.allocas, *self.lines, "}"])
 
+    def define_in(self, module: Emitter) -> None:
+        """Define the routine in another module, as one of its own functions, with what it needs itself."""
+        own = {self.name: self.text().replace("define ", "define internal ", 1)}
+        for name, text in (self.definitions | own).items():
+            module.definitions.setdefault(name, text)
+
     # -- values ---------------------------------------------------------------------------------
     def pointers(self) -> tuple[Value, Value, Value, Value]:
         """Return the parameters ``POINTERS``, to be passed on."""
@@ -190,18 +196,17 @@ class Routine(Emitter):
         return self.set(old.type, f"extractvalue {pair}, 0"), self.set("i1", f"extractvalue {pair}, 1")
 
     def copy(self, target: Value, source: Value, size: Value | int) -> None:
-        self._memory("llvm.memcpy.p0.p0.i64", target, source, self.fixed(size, "i64"))
+        self._call_memory("llvm.memcpy.p0.p0.i64", target, source, size)
 
     def move(self, target: Value, source: Value, size: Value | int) -> None:
         """Copy memory that may overlap."""
-        self._memory("llvm.memmove.p0.p0.i64", target, source, self.fixed(size, "i64"))
+        self._call_memory("llvm.memmove.p0.p0.i64", target, source, size)
 
     def fill(self, target: Value, byte: int, size: Value | int) -> None:
-        self._memory("llvm.memset.p0.i64", target, self.const("i8", byte), self.fixed(size, "i64"))
+        self._call_memory("llvm.memset.p0.i64", target, self.const("i8", byte), size)
 
-    def _memory(self, name: str, target: Value, given: Value, size: Value) -> None:
-        self.declare(name, "void", ["ptr", given.type, "i64", "i1"])
-        self.line(f"call void @{name}({target}, {given}, {size}, i1 false)")
+    def _call_memory(self, name: str, target: Value, given: Value, size: Value | int) -> None:
+        self.call(name, "void", target, given, self.fixed(size, "i64"), self.const("i1", 0))  # not volatile
 
     # -- course ---------------------------------------------------------------------------------
     def give(self, value: Value | int | None = None) -> None:
@@ -348,5 +353,5 @@ def join_modules(routines: Iterable[Routine]) -> str:
     """Join routines to one module, declaring the functions that none of them defines."""
     items = list(routines)
     there = {item.name for item in items}
-    missing = {name: line for item in items for name, line in item.declared.items() if name not in there}
+    missing = {name: line for item in items for name, line in item.definitions.items() if name not in there}
     return "\n\n".join([*(item.text() for item in items), "\n".join(missing.values())]) + "\n"

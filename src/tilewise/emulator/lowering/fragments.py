@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewise.emulator.llvm.emit import Emitter, vector
+from tilewise.emulator.llvm.emit import vector
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.lowering.values import read, write
 from tilewise.emulator.ptx.syntax import Operand, Register
 from tilewise.emulator.ptx.types import bits_of, llvm_scalar
 
-__all__ = ["OperandAddresses", "define"]
+__all__ = ["OperandAddresses"]
 
 
 class OperandAddresses:
@@ -76,12 +76,3 @@ class OperandAddresses:
             room.append(self.e.alloca(vector("i64"), 64))
         self._used += 1
         return room[self._used - 1]
-
-
-def define(e: Context, name: str, head: str, inner: Emitter) -> None:
-    """Add a function to the kernel's module, with what it needs itself."""
-    for key, text in inner.declared.items():
-        e.declared.setdefault(key, text)
-    e.declared[name] = "\n".join(
-        [f"define internal {head} noinline nounwind {{", *inner.allocas, *inner.lines, "}"]
-    )

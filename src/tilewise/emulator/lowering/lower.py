@@ -26,8 +26,7 @@ from tilewise.emulator.lowering.watch import MODES
 
 __all__ = ["Lowered", "lower"]
 
-_ATTRIBUTES = """
-attributes #0 = { nounwind }
+_WEIGHTS = """
 !0 = !{!"branch_weights", i32 2000, i32 1}
 !1 = !{!"branch_weights", i32 1, i32 2000}
 """
@@ -54,7 +53,7 @@ def lower(program: Program, general: bool, name: str, mode: str = "plain", sums:
     e.full = program.thread_count % 32 == 0 and not _lanes_leave(e)
     e.grouped = not general and e.full
     function = _write_function(e, Pieces(e))
-    text = "\n".join([*e.globals, function, *e.declared.values(), _ATTRIBUTES])
+    text = "\n".join([function, *e.definitions.values(), _WEIGHTS])
     return Lowered(name, text, e.hints, e.watcher.notes, e.watched)
 
 
@@ -161,5 +160,5 @@ def _write_function(e: Context, pieces: Pieces) -> str:
     e.lines = []
     _enter(e, pieces.cut)
     arguments = "ptr noalias %ctx, ptr noalias %worker, ptr %block, ptr noalias %warp"
-    head = f"define i32 @{e.name}({arguments}) #0 {{"
+    head = f"define i32 @{e.name}({arguments}) nounwind {{"
     return "\n".join([head, "entry:", *e.allocas, *e.lines, *body, "}"])

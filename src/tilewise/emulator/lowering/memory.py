@@ -268,11 +268,9 @@ def access_by_lane(e: Context, access: MemoryAccess, function: str) -> str:
     addresses, buffer = e.buffers()
     hint = _hint(e) if access.space in _FLAT else "null"
     e.hints += access.space in _FLAT
-    name, line = _define_access_by_lane(e, access, function), e.const("i32", access.line)
-    room = f"ptr {addresses}, ptr {buffer}, ptr {hint}"
-    listed = ", ".join(map(str, (*e.pointers(), access.base, e.mask(), line)))
-    answer = e.set("i32", f"call i32 @{name}({listed}, {room})")
-    e.leave_on_fault(answer, likely=None)
+    name = _define_access_by_lane(e, access, function)
+    given = (access.base, e.mask(), access.line, addresses, buffer, hint)
+    e.call_or_leave(name, *given, likely=None)
     return buffer
 
 
@@ -283,9 +281,9 @@ def _define_access_by_lane(e: Context, access: MemoryAccess, function: str) -> s
     """
     key = (function, access.space, access.lanes, access.base.type, access.size, access.reach)
     name = e.careful_functions.setdefault(key, f"tw_careful_{len(e.careful_functions)}")
-    if e.has_function(name):
+    if name in e.definitions:
         return name
-    body, mask = Emitter(), Value("i32", "%mask")
+    body, mask = Emitter(e), Value("i32", "%mask")
     listed = every_address(body, access._replace(base=Value(access.base.type, "%base", body)))
     body.store(listed, "%addresses", 64)
     size, reach = body.const("i32", access.size), body.const("i32", access.reach)
@@ -302,7 +300,7 @@ def _define_access_by_lane(e: Context, access: MemoryAccess, function: str) -> s
     taken = (
         f"{_POINTERS}, {access.base.type} %base, i32 %mask, i32 %line, ptr %addresses, ptr %buffer, ptr %hint"
     )
-    e.add_function(name, "i32", taken, body, "#0 noinline cold")
+    e.define(name, "i32", taken, body, attributes="noinline nounwind cold")
     return name
 
 

@@ -46,8 +46,8 @@ class Outline:
         name, type_ = self.functions[key]
         if not name:
             return _compute(e, instruction, *sources)
-        listed = ", ".join(str(_as_integer(e, value)) for value in sources if _is_computed(value))
-        answer = e.set(_integer(type_), f"call {_integer(type_)} @{name}({listed})")
+        computed = [_as_integer(e, value) for value in sources if _is_computed(value)]
+        answer = e.call(name, _integer(type_), *computed)
         return e.set(type_, f"bitcast {answer} to {type_}") if answer.type != type_ else answer
 
     def row(self, e: Emitter, instruction: Instruction, form: OperandTypes) -> str:
@@ -61,8 +61,7 @@ class Outline:
         return self.functions[key][0]
 
     def _row(self, e: Emitter, instruction: Instruction, form: OperandTypes) -> str:
-        body = Emitter()
-        body.share(e)
+        body = Emitter(e)
         places = []
         for i in range(len(form.sources) + 1):
             entry = body.offset(body.set("ptr", "getelementptr i32, ptr %table, i64 %at").ref, 4 * i)
@@ -84,15 +83,14 @@ class Outline:
         phi = f"  %at = phi i64 [ 0, %entry ], [ {on.ref}, %next ]"
         body.lines = ["entry:", "  br label %next", "next:", phi, *body.lines]
         name = re.sub(r"\W", "_", f"tw_row_{instruction.name}")
-        e.add_function(name, "void", "ptr %frame, ptr %table, i64 %count", body)
+        e.define(name, "void", "ptr %frame, ptr %table, i64 %count", body)
         return name
 
     def _function(
         self, e: Emitter, instruction: Instruction, sources: list[Value], uses: int
     ) -> tuple[str, str]:
         """Write a function for instructions of a kind; return its name and result type, "" if not worth while."""
-        body = Emitter()
-        body.share(e)
+        body = Emitter(e)
         taken, inner = [], []
         for i, value in enumerate(sources):
             if _is_computed(value):
@@ -106,7 +104,7 @@ class Outline:
             return "", ""
         body.line(f"ret {_as_integer(body, result)}")
         name = re.sub(r"\W", "_", f"tw_{instruction.name}_{len(self.functions)}")
-        e.add_function(name, _integer(result.type), ", ".join(map(str, taken)), body)
+        e.define(name, _integer(result.type), ", ".join(map(str, taken)), body)
         return name, result.type
 
 

@@ -123,12 +123,8 @@ class Pieces:
             for operand in item.operands
             if isinstance(operand, Register)
         ]
-        table, listed = f"{e.name}.row.{len(e.globals)}", ", ".join(f"i32 {place}" for place in places)
-        e.globals.append(
-            f"@{table} = private unnamed_addr constant [{len(places)} x i32] [{listed}], align 64"
-        )
         function = e.outline.row(e, items[0], form)
-        e.line(f"call void @{function}(ptr %frame, ptr @{table}, i64 {len(places)})")
+        e.call(function, "void", "%frame", e.constant_table(places), e.const("i64", len(places)))
 
     # -- pieces ---------------------------------------------------------------------------------
     def lower(self, block: Block, piece: Piece) -> None:
@@ -137,12 +133,11 @@ class Pieces:
         if piece.row:
             self._call_row(block, piece)
             return
-        name = f"{e.name}.piece.{len(e.globals)}"
+        name = f"{e.name}.piece.{len(e.definitions)}"
         live = e.load("i32", e.live, 4)
         here = e.load("i32", e.current, 4) if e.is_apart else live
         self._write_piece(name, block, piece)
-        pointers = ", ".join(map(str, (*e.pointers(), Value("ptr", "%frame"))))
-        answer = e.set("i32", f"call i32 @{name}({pointers}, {live}, {here})")
+        answer = e.call(name, "i32", *e.pointers(), "%frame", live, here)
         with e.unless(e.equals(answer, _ON), likely=True):
             if not e.is_apart:
                 e.store(e.const("i32", 0), e.current, 4)
@@ -177,8 +172,8 @@ class Pieces:
             e.line(f"{e.registers[register]} = getelementptr i8, ptr %warp, i64 {e.program.slots[register]}")
         e.store(Value("i32", "%lanes_live"), e.live, 4)
         e.store(Value("i32", "%lanes_here"), e.current, 4)
-        head = f"define internal i32 @{name}({', '.join((*_POINTERS, *_LANES))}) #0 noinline {{"
-        e.globals.append("\n".join([head, "entry:", *e.allocas, *e.lines, *body, "}"]))
+        head = f"define internal i32 @{name}({', '.join((*_POINTERS, *_LANES))}) noinline nounwind {{"
+        e.definitions[name] = "\n".join([head, "entry:", *e.allocas, *e.lines, *body, "}"])
         e.lines, e.allocas, e.registers, e.live, e.current = outer
         e.rooms, e.columns_room, e.stops.hand_over = buffers, columns, None
 

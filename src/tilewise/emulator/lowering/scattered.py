@@ -24,23 +24,21 @@ def gather(e: Context, access: MemoryAccess, rows: Value) -> list[Value]:
     vectors = [vector(element)] * count
     result = vectors[0] if count == 1 else "{ " + ", ".join(vectors) + " }"
     name = f"gather.{element}.{count}.{access.width}"
-    if not e.has_function(name):
-        body = Emitter()
+    if name not in e.definitions:
+        body = Emitter(e)
         _load_neighbours(body, element, count, access.width, result)
         mask = body.bits(_MASK)
         if count == 1:  # LLVM's own gather
             intrinsic = f"llvm.masked.gather.{suffix_of(result)}.v32p0"
-            body.declare(intrinsic, result, ["<32 x ptr>", "i32", "<32 x i1>", result])
-            given = f"{_ROWS}, i32 {access.width}, {mask}, {result} zeroinitializer"
-            parts = [body.set(result, f"call {result} @{intrinsic}({given})")]
+            parts = [body.call(intrinsic, result, _ROWS, access.width, mask, body.zero(result))]
         else:  # a load for each lane, from where reading is allowed if it does not run
             allowed = body.select(mask, _ROWS, body.splat(Value("ptr", "%safe")))
             places = [body.set("ptr", f"extractelement {allowed}, i64 {lane}").ref for lane in range(32)]
             parts = load_rows(body, element, count, places, access.width)
         _return_parts(body, parts, result)
-        e.add_function(name, result, f"{_ROWS}, {_MASK}, ptr %safe", body)
+        e.define(name, result, f"{_ROWS}, {_MASK}, ptr %safe", body)
     safe = e.buffers()[1]
-    whole = e.set(result, f"call {result} @{name}({rows}, {e.mask()}, ptr {safe})")
+    whole = e.call(name, result, rows, e.mask(), safe)
     if count == 1:
         return [whole]
     return [e.set(vectors[0], f"extractvalue {whole}, {i}") for i in range(count)]
@@ -76,16 +74,14 @@ def scatter(e: Context, access: MemoryAccess, rows: Value, values: list[Value]) 
     """Store at a pointer in each lane that runs; of lanes that share a place the last stays."""
     element = llvm_scalar(access.type)
     type_, name = vector(element), f"scatter.{element}.{access.width}"
-    if not e.has_function(name):
-        body = Emitter()
+    if name not in e.definitions:
+        body = Emitter(e)
         intrinsic = f"llvm.masked.scatter.{suffix_of(type_)}.v32p0"
-        body.declare(intrinsic, "void", [type_, "<32 x ptr>", "i32", "<32 x i1>"])
-        mask = body.bits(_MASK)
-        body.line(f"call void @{intrinsic}({type_} %values, {_ROWS}, i32 {access.width}, {mask})")
+        body.call(intrinsic, "void", Value(type_, "%values"), _ROWS, access.width, body.bits(_MASK))
         body.line("ret void")
-        e.add_function(name, "void", f"{type_} %values, {_ROWS}, {_MASK}", body)
+        e.define(name, "void", f"{type_} %values, {_ROWS}, {_MASK}", body)
     for i, value in enumerate(values):
         places = rows
         if i:
             places = e.set("<32 x ptr>", f"getelementptr i8, {rows}, i64 {i * access.width}")
-        e.line(f"call void @{name}({value}, {places}, {e.mask()})")
+        e.call(name, "void", value, places, e.mask())

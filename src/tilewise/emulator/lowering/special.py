@@ -106,22 +106,18 @@ def _thread(e: Context, name: str) -> Value:
     rows, shape = e.program.threads[name]
     if shape is not None and shape.value is not None:
         return e.const("i32", shape.value)
-    table = f"{e.name}.{name[1:]}"
     index = e.cast("zext", Value("i32", "%index", e), "i64")
     values = [e.lanes("i32", row) if shape is None else e.const("i32", row[0]) for row in rows]
     type_, listed = values[0].type, ", ".join(map(str, values))
-    line = f"@{table} = private unnamed_addr constant [{len(rows)} x {type_}] [{listed}], align 128"
-    if line not in e.globals:
-        e.globals.append(line)
-    place = e.set("ptr", f"getelementptr {type_}, ptr @{table}, {index}")
+    table = e.constant(f"[{len(rows)} x {type_}]", f"[{listed}]", align=128)
+    place = e.set("ptr", f"getelementptr {type_}, ptr {table}, {index}")
     return e.load(type_, place.ref, 128 if shape is None else 4)
 
 
 def _time(e: Context, name: str) -> tuple[Value, str]:
     """Cycles of the CPU, or nanoseconds."""
     if name.startswith("%clock"):
-        e.declare(f"llvm.{_COUNTER}", "i64", [])
-        now = e.set("i64", f"call i64 @llvm.{_COUNTER}()")
+        now = e.call(f"llvm.{_COUNTER}", "i64")
     else:
         _, buffer = e.call_host(HostCall.TIME, e.now.line, e.const("i32", 1))
         now = e.load("i64", buffer, 64)

@@ -112,18 +112,13 @@ def _odd_float(e: Emitter, value: Value) -> Value:
 
 def _fallback(e: Emitter) -> None:
     """Define what LLVM calls for f16 on CPUs that have no instruction for it."""
-    if "__truncsfhf2" in e.declared:
+    if "__truncsfhf2" in e.definitions:
         return
-    inner = Emitter()
+    inner = Emitter(e)
     result = narrow(inner, Value("float", "%x", inner), FORMATS["f16"], "rn")
-    result = inner.cast("bitcast", result, "half")
-    e.declared["__truncsfhf2"] = _definition(inner, "half @__truncsfhf2(float %x)", result)
-    e.declared.update({name: text for name, text in inner.declared.items() if name not in e.declared})
-    inner = Emitter()
+    inner.line(f"ret {inner.cast('bitcast', result, 'half')}")
+    e.define("__truncsfhf2", "half", "float %x", inner, linkage="hidden")
+    inner = Emitter(e)
     bits = inner.cast("bitcast", Value("half", "%x", inner), "i16")
-    result = widen(inner, bits, FORMATS["f16"])
-    e.declared["__extendhfsf2"] = _definition(inner, "float @__extendhfsf2(half %x)", result)
-
-
-def _definition(inner: Emitter, head: str, result: Value) -> str:
-    return "\n".join([f"define hidden {head} nounwind {{", *inner.lines, f"  ret {result}", "}"])
+    inner.line(f"ret {widen(inner, bits, FORMATS['f16'])}")
+    e.define("__extendhfsf2", "float", "half %x", inner, linkage="hidden")

@@ -82,11 +82,8 @@ class Sums:
 
     def __init__(self, e: Emitter, rule: Rule) -> None:
         self.e, self.rule = e, rule
-        if rule.name not in e.declared:
-            routine = _sure(rule)
-            for key, text in routine.declared.items():
-                e.declared.setdefault(key, text)
-            e.declared[rule.name] = routine.text().replace("define ", "define internal ", 1)
+        if rule.name not in e.definitions:
+            _sure(rule).define_in(e)
 
     # -- the quick way --------------------------------------------------------------------------
     def unfit(self, products: Sequence[Value], starts: Sequence[Value]) -> Value:
@@ -133,7 +130,7 @@ class Sums:
     # -- the sure way ---------------------------------------------------------------------------
     def call(self, a: str, b: str, count: Value, start: Value, result: str) -> None:
         """Emit a call that adds ``count`` products of the factors at ``a`` and ``b`` to ``start``; store the sum."""
-        self.e.line(f"call void @{self.rule.name}(ptr {a}, ptr {b}, {count}, {start}, ptr {result})")
+        self.e.call(self.rule.name, "void", a, b, count, start, result)
 
     # -- a whole instruction --------------------------------------------------------------------
     def all(

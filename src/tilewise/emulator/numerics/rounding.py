@@ -74,12 +74,10 @@ def directed(e: Emitter, operation: str, mode: str, *args: Value) -> Value:
     type_ = args[0].type
     suffix = suffix_of(type_)
     name = f"tw.{operation}.{mode}.{suffix}"
-    if name not in e.declared:
+    if name not in e.definitions:
         intrinsic = f"llvm.experimental.constrained.{operation}.{suffix}"
-        e.declare(intrinsic, type_, [type_] * len(args) + ["metadata", "metadata"])
-        e.declare("llvm.set.rounding", "void", ["i32"])
-        e.declared[name] = _directed_text(name, intrinsic, mode, type_, len(args))
-    return e.set(type_, f"call {type_} @{name}({', '.join(map(str, args))})")
+        e.definitions[name] = _directed_text(name, intrinsic, mode, type_, len(args))
+    return e.call(name, type_, *args)
 
 
 def _directed_text(name: str, intrinsic: str, mode: str, type_: str, count: int) -> str:
@@ -214,7 +212,7 @@ def _magnitude(e: Emitter, a: Value, signed: bool) -> tuple[Value, Value | None]
     """Without its sign, and where it had one."""
     if not signed:
         return a, None
-    return e.intrinsic("llvm.abs", a, extra=("i1 false",)), e.compare("icmp slt", a, 0)
+    return e.intrinsic("llvm.abs", a, e.const("i1", 0)), e.compare("icmp slt", a, 0)
 
 
 def _long_to_double(e: Emitter, a: Value, signed: bool, mode: str) -> Value:

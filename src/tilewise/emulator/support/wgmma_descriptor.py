@@ -102,8 +102,7 @@ class Matrix(Descriptor):
         """Leave the routine with a fault unless all that was read lies in shared memory."""
         r = self.r
         furthest = r.load(_ROW, self.furthest, 32)
-        r.declare("llvm.vector.reduce.umax.v8i32", "i32", [_ROW])
-        most = r.set("i32", f"call i32 @llvm.vector.reduce.umax.v8i32({furthest})")
+        most = r.call("llvm.vector.reduce.umax.v8i32", "i32", furthest)
         small = r.is_below(self.room, _ROW_BYTES)
         with r.when(small | r.is_above(most, self.last)):
             access = (self.bits, most, Space.SHARED, self.across, self.room)
