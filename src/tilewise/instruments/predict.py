@@ -66,7 +66,7 @@ def predict_widths(ptx: str, entry: str, aligned: Mapping[int, int]) -> dict[int
         elif _loads(item) and "global" not in item.parts and "param" not in item.parts:
             finish(*(name for name in groups if name[0] == "st"))
         for register in writes(item):
-            finish(*(name for name in groups if name[1] == register.name))
+            finish(*(name for name in groups if name[1] == register))
     finish(*groups)
     return found
 

@@ -88,8 +88,8 @@ def test_live_registers_are_those_of_a_walk_over_the_whole_block() -> None:
         assert program.liveness.before(block, len(block.instructions)) == live
         for position in reversed(range(len(block.instructions))):
             instruction = block.instructions[position]
-            live -= {register.name for register in writes(instruction)}
-            live |= {register.name for register in reads(instruction)} & program.function.registers.keys()
+            live -= set(writes(instruction))
+            live |= set(reads(instruction)) & program.function.registers.keys()
             assert program.liveness.before(block, position) == live
 
 
@@ -161,7 +161,7 @@ def results(ptx: str, threads: int, given: Any) -> Any:
 def test_like_instructions_side_by_side_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_LONG": 8, "_MOST": 500, "_FEWEST": 2, "_ROW": 3}.items():
         monkeypatch.setattr(pieces, name, value)
-    assert lowered(multiply_adds("f16", 90)).count("@k.row.") == 2  # its table, and the call
+    assert lowered(multiply_adds("f16", 90)).count("@tw_row_") == 2  # its function, and the call
 
 
 @pytest.mark.few(4)
@@ -181,7 +181,7 @@ def test_pieces_give_the_bits_of_the_whole(
     whole = results(make(), threads, given)
     for name, value in {"_LONG": 8, "_MOST": 7, "_FEWEST": 2, "_ROW": 3}.items():
         monkeypatch.setattr(pieces, name, value)
-    assert ".piece." in lowered(make()) or ".row." in lowered(make())
+    assert ".piece." in lowered(make()) or "@tw_row_" in lowered(make())
     assert (results(make() + "\n// in pieces", threads, given) == whole).all()
     assert len(set(whole.tolist())) > 8
 

@@ -57,6 +57,12 @@ class Block:
     terminator: Terminator
 
     @property
+    def all_instructions(self) -> list[Instruction]:
+        """The block's instructions, with the one that ends it."""
+        end = self.terminator.instruction
+        return [*self.instructions, end] if end else self.instructions
+
+    @property
     def leaves(self) -> bool:
         """Whether lanes that come to this block only leave the kernel."""
         return not self.instructions and self.terminator.kind == "go" and self.terminator.targets == [EXIT]

@@ -64,8 +64,8 @@ def _in_block(block: Block, analysis: Analysis) -> list[Group]:
             else:
                 groups.append(alone)
                 done.append(alone)
-        for register in writes(instruction):
-            current.pop(register.name, None)
+        for name in writes(instruction):
+            current.pop(name, None)
     return done
 
 

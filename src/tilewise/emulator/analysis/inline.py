@@ -16,7 +16,7 @@ from functools import cache, partial
 from tilewise.emulator.analysis.inlined_body import CallSite, Frame, InlinedBody
 from tilewise.emulator.analysis.passing import pass_in_registers
 from tilewise.emulator.analysis.recursion import Stack, is_recursive
-from tilewise.emulator.operations.operands import operands_in
+from tilewise.emulator.operations.operands import symbols_in
 from tilewise.emulator.ptx.library import EXTERNAL
 from tilewise.emulator.ptx.syntax import (
     Address,
@@ -332,5 +332,5 @@ def _find_addressed(module: PtxModule) -> Iterator[str]:
             module.function(name)
         for item in function.body:
             if isinstance(item, Instruction) and item.opcode not in ("call", "bra", "brx"):
-                names = (operand.name for operand in operands_in(item) if isinstance(operand, Symbol))
+                names = symbols_in(*item.operands)
                 yield from (n for n in names if n in module.functions and n not in function.variables)

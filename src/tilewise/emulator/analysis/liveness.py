@@ -86,8 +86,8 @@ def _end(block: Block, live: set[str], written: set[str] | None = None) -> None:
 def _step(instruction: Instruction, live: set[str], written: set[str] | None = None) -> None:
     """Go back from behind an instruction to before it."""
     if instruction.guard is None:
-        names = [register.name for register in writes(instruction)]
+        names = writes(instruction)
         live.difference_update(names)
         if written is not None:
             written.update(names)
-    live.update([register.name for register in reads(instruction)])
+    live.update(reads(instruction))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from tilewise.emulator.operations.operands import operands_in
+from tilewise.emulator.operations.operands import symbols_in
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.modifiers import elements_of, space_of
 from tilewise.emulator.ptx.syntax import (
@@ -71,7 +71,7 @@ def _find_pieces(function: PtxFunction) -> dict[str, set[_Piece]]:
                 stored[name] |= found
         elif access is not None:
             unfit.add(access[0])
-        symbols = [operand.name for operand in operands_in(item) if isinstance(operand, Symbol)]
+        symbols = [*symbols_in(*item.operands)]
         unfit.update(symbols[1:] if access else symbols)  # the first is the variable that is accessed
     whole = {
         name: _drop_prefixes(found, stored[name], function.variables[name].size)

@@ -106,7 +106,7 @@ def _plain(start: int, end: int) -> Iterator[Piece]:
 def _shared(program: Program, block: Block, piece: Piece, needed: Needed) -> set[str]:
     """Return the registers of a piece that other code reads too, or that a warp keeps if it leaves the piece early."""
     inside = block.instructions[piece.start : piece.end]
-    used = {register.name for item in inside for register in (*reads(item), *writes(item))}
+    used = {name for item in inside for name in (*reads(item), *writes(item))}
     used &= program.function.registers.keys()
     if piece.row:
         return used
@@ -122,11 +122,11 @@ def _place(result: Cut, block: Block, names: set[str], types: Mapping[str, str])
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     end = block.terminator
-    for position, item in enumerate([*block.instructions, end.instruction]):
-        for register in (*reads(item), *writes(item)) if item else ():
-            if register.name in names:
-                first.setdefault(register.name, position)
-                last[register.name] = position
+    for position, item in enumerate(block.all_instructions):
+        for name in (*reads(item), *writes(item)):
+            if name in names:
+                first.setdefault(name, position)
+                last[name] = position
     if end.condition is not None:
         last[end.condition.name] = len(block.instructions)
     free: dict[int, list[int]] = {}  # homes by size

@@ -121,7 +121,7 @@ class Program:
         """Place the sums of ``wgmma``, twice, and the list of those in flight; return where that ends."""
         types = self.function.registers
         pairs = [wgmma_registers(item) for item in self.flow.instructions]
-        named = [dict.fromkeys(register.name for pair in pairs for register in pair[i]) for i in (0, 1)]
+        named = [dict.fromkeys(name for pair in pairs for name in pair[i]) for i in (0, 1)]
         sums, others = ([name for name in names if types.get(name, "pred") != "pred"] for names in named)
         if not sums:
             return at
@@ -138,10 +138,10 @@ class Program:
 def _mark_read_as_bits(flow: Flow) -> None:
     """Mark instructions whose float result a ``mov.b32`` reads as an integer: a NaN's bits matter there."""
     moved = {
-        register.name
+        name
         for item in flow.instructions
         if operation_of(item).lanes == "moved" and item.parts in (("b32",), ("b64",))
-        for register in reads(item)
+        for name in reads(item)
     }
     for item in flow.instructions:
-        item.read_as_bits = any(register.name in moved for register in writes(item))
+        item.read_as_bits = not moved.isdisjoint(writes(item))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tilewise.emulator.analysis.control_flow import walk
 from tilewise.emulator.analysis.inlined_body import Activation, CallSite, Frame, InlinedBody
 from tilewise.emulator.analysis.variable_layout import align_up
-from tilewise.emulator.operations.operands import reads, registers_in, writes
+from tilewise.emulator.operations.operands import reads, registers_in, symbols_in, writes
 from tilewise.emulator.ptx.syntax import (
     Address,
     Immediate,
@@ -26,7 +26,6 @@ from tilewise.emulator.ptx.syntax import (
     Register,
     Symbol,
     Vector,
-    items_of,
 )
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
@@ -284,7 +283,7 @@ def _names_overwritten(function: PtxFunction, item: Instruction) -> frozenset[st
     if item.opcode == "call":
         results = _results(item)
         return frozenset(_names(function, results)) if results else frozenset()
-    found = {register.name for register in writes(item)}
+    found = set(writes(item))
     match item.operands[:1]:
         case (Address(base=Symbol(name=name), offset=0),) if item.opcode == "st" and len(item.operands) > 1:
             variable, type_ = function.variables.get(name), item.parts[-1]
@@ -294,22 +293,20 @@ def _names_overwritten(function: PtxFunction, item: Instruction) -> frozenset[st
 
 
 def _names_read(function: PtxFunction, item: Instruction) -> frozenset[str]:
-    registers = {register.name for register in reads(item) if register.name in function.registers}
+    registers = frozenset(name for name in reads(item) if name in function.registers)
     if item.opcode == "st":
-        return frozenset(registers)
+        return registers
     results = _results(item)
     if results:
         registers -= _names(function, results)
     given = (operand for operand in item.operands if operand is not results)
-    return frozenset(registers).union(*(_names(function, operand) for operand in given))
+    return registers.union(*(_names(function, operand) for operand in given))
 
 
 def _names(function: PtxFunction, operand: Operand) -> frozenset[str]:
     """Return the names of the registers and variables in an operand."""
-    found = [register.name for register in registers_in(operand) if register.name in function.registers]
-    items = items_of(operand)
-    bases = (item.base if isinstance(item, Address) else item for item in items)
-    return frozenset([*found, *(base.name for base in bases if isinstance(base, Symbol))])
+    registers = (name for name in registers_in(operand) if name in function.registers)
+    return frozenset([*registers, *symbols_in(operand)])
 
 
 def _pieces(size: int) -> Iterator[tuple[int, str]]:

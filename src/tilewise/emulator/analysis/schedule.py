@@ -51,10 +51,10 @@ class _Segment:
         self.readers: dict[str, list[Instruction]] = {}
 
     def takes(self, instruction: Instruction) -> bool:
-        for register in writes(instruction):
-            if register.name in self.written:
+        for name in writes(instruction):
+            if name in self.written:
                 return False
-            readers = self.readers.get(register.name, [])
+            readers = self.readers.get(name, [])
             if readers and readers != [self._start_of_sum(instruction)]:
                 return False
         return True
@@ -73,11 +73,10 @@ class _Segment:
         return None
 
     def add(self, instruction: Instruction) -> None:
-        for register in writes(instruction):
-            self.written[register.name] = len(self.instructions)
+        self.written |= dict.fromkeys(writes(instruction), len(self.instructions))
         self.instructions.append(instruction)
-        for register in reads(instruction):
-            self.readers.setdefault(register.name, []).append(instruction)
+        for name in reads(instruction):
+            self.readers.setdefault(name, []).append(instruction)
 
 
 def _is_free(instruction: Instruction) -> bool:
@@ -108,8 +107,7 @@ def _order_by_sum(segment: list[Instruction]) -> list[Instruction]:
     after: list[Instruction] = []
     late: set[str] = set()  # values that come from multiply-adds
     for instruction in segment:
-        needed = {register.name for register in reads(instruction)}
-        made = {register.name for register in writes(instruction)}
+        needed, made = set(reads(instruction)), set(writes(instruction))
         addend = instruction.operands[-1] if _is_multiply_add(instruction) else None
         key = addend.name if isinstance(addend, Register) else ""
         if not needed & late and addend is None:

@@ -106,32 +106,30 @@ class Analysis:
         self.guarded = set()
         for block in self.flow.blocks:
             apart = block.index in self.divergent
-            for instruction in [*block.instructions, block.terminator.instruction]:
-                if instruction is None or id(instruction) in self.settled:
-                    continue
-                if not (targets := writes(instruction)):
+            for instruction in block.all_instructions:
+                if id(instruction) in self.settled or not (targets := writes(instruction)):
                     continue
                 # An address has to say where all lanes' values are.
-                for register in wgmma_registers(instruction)[1]:
-                    changed |= self.join(register.name, VECTOR)
+                for name in wgmma_registers(instruction)[1]:
+                    changed |= self.join(name, VECTOR)
                 shape = self.results[id(instruction)] = self.result(instruction)
                 if instruction.guard and self.operand(instruction.guard) is VECTOR:
                     shape = VECTOR
-                for register in targets:
-                    own = VECTOR if apart and register.name not in self.local else shape
-                    if own is not None and not self.fits(register, instruction):
+                for name in targets:
+                    own = VECTOR if apart and name not in self.local else shape
+                    if own is not None and not self.fits(name, instruction):
                         own = UNIFORM if own.uniform else VECTOR
-                    changed |= self.join(register.name, own)
+                    changed |= self.join(name, own)
                 if self.results[id(instruction)] is VECTOR and id(instruction) not in self.guarded:
                     self.settled.add(id(instruction))
         return changed
 
-    def fits(self, register: Register, instruction: Instruction) -> bool:
+    def fits(self, name: str, instruction: Instruction) -> bool:
         """Whether a register holds integers of the width that an instruction writes to it.
 
         NOTE: what is known of a value is known modulo its width; in a wider register it may be wrong.
         """
-        type_, parts = self.types.get(register.name, ""), instruction.parts
+        type_, parts = self.types.get(name, ""), instruction.parts
         converts = operation_of(instruction).lanes == "converted"
         made = parts[-2:-1] if converts else parts[-1:]
         if not made or made[0] not in TYPE_BYTES or type_[:1] not in ("b", "u", "s"):
@@ -186,13 +184,13 @@ class Analysis:
 
     def find_polled_loads(self, loop: set[int], inside: list[Instruction]) -> set[int]:
         """Return the ids of a loop's plain loads, from a fixed address, that decide whether it ends."""
-        written = {register.name for item in inside for register in writes(item)}
+        written = {name for item in inside for name in writes(item)}
         loads = [
             item
             for item in inside
             if operation_of(item).loads
             and space_of(item) not in ("param", "const")
-            and written.isdisjoint(r.name for operand in item.operands[1:] for r in registers_in(operand))
+            and written.isdisjoint(name for operand in item.operands[1:] for name in registers_in(operand))
         ]
         if not loads:
             return set()
@@ -203,10 +201,10 @@ class Analysis:
                 conditions.add(terminator.condition.name)
         sources: dict[str, set[str]] = {}
         for item in inside:
-            for register in writes(item):
-                sources.setdefault(register.name, set()).update(read.name for read in reads(item))
+            for name in writes(item):
+                sources.setdefault(name, set()).update(reads(item))
         deciding = walk(conditions, lambda name: sources.get(name, ()))
-        return {id(item) for item in loads if any(r.name in deciding for r in writes(item))}
+        return {id(item) for item in loads if not deciding.isdisjoint(writes(item))}
 
     # -- one instruction ------------------------------------------------------------------------
     def operand(self, operand: Operand) -> Shape | None:
@@ -355,7 +353,7 @@ class Analysis:
             return UNIFORM if source.uniform else VECTOR
         if bits_of(to) > bits_of(of):
             return self.widen_shape(instruction, source)
-        if any(bits_of(self.types.get(register.name, to)) != bits_of(to) for register in writes(instruction)):
+        if any(bits_of(self.types.get(name, to)) != bits_of(to) for name in writes(instruction)):
             return VECTOR  # the sum of u and lane is made wider there, not each of them
         return Shape(source.lanes, min(source.zeros, bits_of(to)))
 
@@ -400,8 +398,8 @@ def _block_locals(flow: Flow) -> set[str]:
     for block in flow.blocks:
         end = block.terminator.instruction
         read_first, _ = summarise(block)
-        spread |= read_first | {register.name for register in (writes(end) if end else ())}
-        for instruction in (*block.instructions, *([end] if end else ())):
-            for register in (*reads(instruction), *writes(instruction)):
-                users.setdefault(register.name, set()).add(block.index)
+        spread |= read_first.union(writes(end) if end else ())
+        for instruction in block.all_instructions:
+            for name in (*reads(instruction), *writes(instruction)):
+                users.setdefault(name, set()).add(block.index)
     return {name for name, blocks in users.items() if len(blocks) == 1 and name not in spread}

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from tilewise.emulator.analysis.inlined_body import function_addresses
 from tilewise.emulator.layout import GENERIC
-from tilewise.emulator.operations.operands import operands_in
-from tilewise.emulator.ptx.syntax import Instruction, PtxError, PtxFunction, PtxModule, PtxVariable, Symbol
+from tilewise.emulator.operations.operands import symbols_in
+from tilewise.emulator.ptx.syntax import Instruction, PtxError, PtxFunction, PtxModule, PtxVariable
 
 __all__ = ["Initial", "VariableLayout", "VariableSlot", "align_up", "initial_content", "lay_out"]
 
@@ -87,13 +87,8 @@ def align_up(at: int, align: int) -> int:
 
 
 def _used(function: PtxFunction) -> set[str]:
-    return {
-        operand.name
-        for item in function.body
-        if isinstance(item, Instruction)
-        for operand in operands_in(item)
-        if isinstance(operand, Symbol)
-    }
+    instructions = (item for item in function.body if isinstance(item, Instruction))
+    return {name for item in instructions for name in symbols_in(*item.operands)}
 
 
 def _put_locals(places: VariableLayout, function: PtxFunction) -> None:

@@ -113,9 +113,9 @@ class ShuffledValues:
             synced = operation_of(instruction).exchanges
             named = read(e, instruction.operands[4], "u32", True) if synced else e.splat(e.mask())
             return source_lanes(e, instruction), named
-        if not any(register.name in self.rows for register in writes(instruction)):
+        if self.rows.keys().isdisjoint(writes(instruction)):
             return None
-        names = [register.name for register in reads(instruction)]
+        names = reads(instruction)
         if not _is_computed(instruction) or not self._numbers(names):
             return [([], e.mask())]
         return self._chosen(instruction) or [(names, e.mask())]
@@ -126,11 +126,10 @@ class ShuffledValues:
             self._shuffle(instruction, *seen)
             return
         if not _is_computed(instruction):
-            names = [register.name for register in reads(instruction)]
-            self._use(names, instruction.line, self.e.mask())
-        for register in writes(instruction) if seen else ():
+            self._use(reads(instruction), instruction.line, self.e.mask())
+        for target in writes(instruction) if seen else ():
             for names, lanes in seen or ():
-                self._spread(register.name, names, lanes)
+                self._spread(target, names, lanes)
 
     def branch(self, lanes: Value) -> None:
         """Some lanes go where a condition says."""
@@ -171,9 +170,9 @@ class ShuffledValues:
 
     def _shuffle(self, instruction: Instruction, sources: Value, named: Value) -> None:
         target = _result(instruction)
-        for register in writes(instruction):
-            if register.name != target:
-                self._spread(register.name, [], self.e.mask())
+        for name in writes(instruction):
+            if name != target:
+                self._spread(name, [], self.e.mask())
         if target not in self.rows:
             return
         value = next(iter(self._numbers(_names(instruction.operands[1]))), 0)
@@ -206,7 +205,7 @@ class ShuffledValues:
 
 
 def _names(*operands: Operand) -> list[str]:
-    return [register.name for operand in operands for register in registers_in(operand)]
+    return [name for operand in operands for name in registers_in(operand)]
 
 
 def _result(shuffle: Instruction) -> str:
@@ -236,7 +235,7 @@ def _tracked(program: Program) -> set[str]:
     for item, _ in inside:
         if _is_computed(item):
             for source in reads(item):
-                users.setdefault(source.name, set()).update(target.name for target in writes(item))
+                users.setdefault(source, set()).update(writes(item))
     return walk(found, lambda name: users.get(name, ()))
 
 

@@ -52,10 +52,10 @@ def find_constants(body: Iterable[Instruction]) -> set[str]:
     """The registers that hold one constant wherever they are written."""
     found: dict[str, set[int | str | None]] = {}
     for item in body:
-        for register in writes(item):
+        for name in writes(item):
             source = item.operands[-1] if operation_of(item).lanes == "moved" else None
             value = source.value if isinstance(source, Immediate) else None
-            found.setdefault(register.name, set()).add(value)
+            found.setdefault(name, set()).add(value)
     return {name for name, values in found.items() if len(values) == 1 and None not in values}
 
 
@@ -63,8 +63,8 @@ def find_uses(body: Iterable[Instruction]) -> dict[str, set[str]]:
     """By register: the operations that read it; "" where it is the base of an address."""
     found: dict[str, set[str]] = {}
     for item in body:
-        for register in reads(item):
-            found.setdefault(register.name, set()).add(operation_of(item).name)
+        for name in reads(item):
+            found.setdefault(name, set()).add(operation_of(item).name)
         for operand in item.operands:
             if isinstance(operand, Address) and isinstance(operand.base, Register):
                 found.setdefault(operand.base.name, set()).add("")

@@ -136,10 +136,10 @@ class Checker(Watcher):
     def _registers(self, instruction: Instruction) -> None:
         """Check that no wgmma in flight uses the registers that an instruction reads or writes."""
         line, mask = instruction.line, self.e.mask()
-        for name in sorted({register.name for register in reads(instruction)} & self.sums):
+        for name in sorted(self.sums.intersection(reads(instruction))):
             self._call("tw_check_sums", self.numbers[name], mask, line)
-        for register in writes(instruction):
-            if number := self.numbers.get(register.name):
+        for name in writes(instruction):
+            if number := self.numbers.get(name):
                 counts = int(operation_of(instruction).lanes != "moved")
                 self._call("tw_check_wrote", number, mask, counts, line)
 
@@ -200,7 +200,7 @@ class Checker(Watcher):
         target = instruction.operands[0]
         if not isinstance(target, Vector):
             return False
-        return all(self.uses.get(item.name) == {"st"} for item in registers_in(target))
+        return all(self.uses.get(name) == {"st"} for name in registers_in(target))
 
     def _is_constant(self, source: Operand) -> bool:
         """Whether what a store writes is the same each time."""
@@ -374,7 +374,7 @@ class Checker(Watcher):
 
     def _product(self, instruction: Instruction) -> None:
         vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
-        used = {item.name for vector in vectors for item in registers_in(vector)} & set(self.numbers)
+        used = {name for vector in vectors for name in registers_in(vector)} & set(self.numbers)
         places = sorted(self.numbers[name] for name in used)
         count = self.e.const("i64", len(places))
         self._call("tw_check_used", self.e.constant_table(places), count, instruction.line)

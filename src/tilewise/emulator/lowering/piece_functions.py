@@ -153,7 +153,7 @@ class Pieces:
         e.live, e.current = e.alloca("i32"), e.alloca("i32")
         resident, living = e.program.resident, live_at(e, block, piece.start)
         e.registers = _Slots(lambda name: self._slot(name, living))
-        self._written = {register.name for item in inside for register in writes(item)}
+        self._written = {name for item in inside for name in writes(item)}
         self._shared_exit, e.stops.hand_over = set(), self._leave
         for instruction in inside:
             self._fetch(instruction)
@@ -183,9 +183,9 @@ class Pieces:
         NOTE: not all at the piece's beginning: they would live from there on, more of them than a CPU has.
         """
         e = self.e
-        for register in (*reads(instruction), *writes(instruction)):
-            if register.name in e.types:
-                e.registers[register.name]
+        for name in (*reads(instruction), *writes(instruction)):
+            if name in e.types:
+                e.registers[name]
 
     def _slot(self, name: str, living: set[str]) -> str:
         """Make a register's slot in the piece, with its value if it lives when the piece begins."""

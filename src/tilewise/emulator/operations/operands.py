@@ -17,18 +17,14 @@ from tilewise.emulator.ptx.syntax import (
     Vector,
 )
 
-__all__ = ["operands_in", "reads", "registers_in", "wgmma_registers", "writes"]
+__all__ = ["reads", "registers_in", "symbols_in", "wgmma_registers", "writes"]
 
 
-def registers_in(operand: Operand) -> Iterator[Register]:
-    """Yield every register of an operand, special ones included."""
+def registers_in(operand: Operand) -> Iterator[str]:
+    """Yield the name of every register of an operand, special ones included."""
     match operand:
-        case Register():
-            yield operand
-        case Address(base=Register() as base):
-            yield base
-        case Not(item=item):
-            yield item
+        case Register(name=name) | Address(base=Register(name=name)) | Not(item=Register(name=name)):
+            yield name
         case Pair(first=first, second=second):
             yield from registers_in(first)
             yield from registers_in(second)
@@ -37,62 +33,57 @@ def registers_in(operand: Operand) -> Iterator[Register]:
                 yield from registers_in(each)
 
 
-def operands_in(instruction: Instruction) -> Iterator[Operand]:
-    """Yield every operand of an instruction, those within vectors and addresses too."""
-    stack = list(reversed(instruction.operands))
-    while stack:
-        operand = stack.pop()
-        yield operand
+def symbols_in(*operands: Operand) -> Iterator[str]:
+    """Yield the name of every variable or function whose address is in some operands."""
+    for operand in operands:
         match operand:
+            case Symbol(name=name) | Address(base=Symbol(name=name)):
+                yield name
             case Vector(items=items):
-                stack += reversed(items)
+                yield from symbols_in(*items)
             case Pair(first=first, second=second):
-                stack += [second, first]
-            case Address(base=Register() | Symbol() as base):
-                stack.append(base)
+                yield from symbols_in(first, second)
 
 
-def writes(instruction: Instruction) -> list[Register]:
+def writes(instruction: Instruction) -> list[str]:
     """Return the registers that an instruction writes, without ``_``."""
     if not instruction.operands or not operation_of(instruction).has_result:
         return []
     first = instruction.operands[0]
     if type(first) is Register:  # as most are: this is called for every instruction, over and over
-        return [first] if first.name != "_" else []
+        return [first.name] if first.name != "_" else []
     if isinstance(first, Address):
         return []
-    return [register for register in registers_in(first) if register.name != "_"]
+    return [name for name in registers_in(first) if name != "_"]
 
 
-def wgmma_registers(instruction: Instruction) -> tuple[list[Register], list[Register]]:
+def wgmma_registers(instruction: Instruction) -> tuple[list[str], list[str]]:
     """Return the registers that a ``wgmma`` in flight changes, and those that it reads."""
     operation = operation_of(instruction)
     if not (operation.multiplies_matrices and operation.asynchronous):
         return [], []
     groups = [list(registers_in(operand)) for operand in instruction.operands if isinstance(operand, Vector)]
-    metadata = (
-        [instruction.operands[3]] if "sp" in instruction.parts and len(instruction.operands) > 3 else []
-    )
-    groups.append([item for item in metadata if isinstance(item, Register)])
-    return groups[0], [register for group in groups[1:] for register in group]
+    metadata = instruction.operands[3:4] if "sp" in instruction.parts else ()
+    groups.append([item.name for item in metadata if isinstance(item, Register)])
+    return groups[0], [name for group in groups[1:] for name in group]
 
 
-def reads(instruction: Instruction) -> list[Register]:
+def reads(instruction: Instruction) -> list[str]:
     """Return the registers that an instruction reads, its guard included."""
     operands, operation = instruction.operands, operation_of(instruction)
     written = operation.has_result and bool(operands)
-    found: list[Register] = []
+    found: list[str] = []
     for operand in operands[1:] if written else operands:
         if type(operand) is Register:
-            found.append(operand)
+            found.append(operand.name)
         elif type(operand) is not Immediate:
             found += registers_in(operand)
-    if any(register.name == "_" for register in found):
-        found = [register for register in found if register.name != "_"]
+    if "_" in found:
+        found = [name for name in found if name != "_"]
     if written and isinstance(operands[0], Address):
         found += registers_in(operands[0])
     if operation.adds_to_result and operands:
         found += registers_in(operands[0])
     if instruction.guard:
-        found.append(instruction.guard)
+        found.append(instruction.guard.name)
     return found

@@ -314,9 +314,9 @@ def _describe_blocks(program: Program, layout: Layout) -> list[dict[str, Any]]:
     """List each basic block's instructions by line, name and guard; of a branch also the lines that decide it."""
     written: dict[str, list[Instruction]] = {}
     for item in program.flow.instructions:
-        for register in writes(item):
-            if program.function.registers.get(register.name) == "pred":
-                written.setdefault(register.name, []).append(item)
+        for name in writes(item):
+            if program.function.registers.get(name) == "pred":
+                written.setdefault(name, []).append(item)
     found = []
     for block in program.flow.blocks:
         items = [
@@ -334,6 +334,6 @@ def _test_lines(condition: Register, written: Mapping[str, Sequence[Instruction]
     """Return the lines that set a predicate, and those that set the predicates it is computed from."""
 
     def sources(name: str) -> Iterator[str]:
-        return (register.name for item in written.get(name, ()) for register in reads(item))
+        return (source for item in written.get(name, ()) for source in reads(item))
 
     return sorted({item.line for name in walk([condition.name], sources) for item in written.get(name, ())})

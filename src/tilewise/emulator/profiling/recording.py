@@ -88,8 +88,7 @@ class RecordingWatcher(Watcher):
         super().__init__(e)
         self._places: dict[int, int] = {}
         for block in e.program.flow.blocks:
-            end = block.terminator.instruction
-            for instruction in (*block.instructions, *([end] if end is not None else [])):
+            for instruction in block.all_instructions:
                 if id(instruction) not in self._places:
                     self._places[id(instruction)] = len(self.notes)
                     self.notes.append(tuple(PlaceNote(instruction.line, instruction.name)))
