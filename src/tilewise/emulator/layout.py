@@ -303,7 +303,6 @@ class FAULT:
     THREAD = 20
     ADDRESS = 24
     SIZE, SPACE, WRITE = 32, 36, 40
-    EXTENT = 48  # bytes of the memory space, where it has a size
     BYTES = 64
 
 

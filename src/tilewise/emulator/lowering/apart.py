@@ -233,6 +233,5 @@ def _fault_apart(e: Context, lanes: Value, line: Value) -> None:
     high = e.cast("zext", others, "i64") << 32
     both = e.cast("zext", lanes, "i64") | high
     lane = e.find_lowest(lanes) & 31
-    access = (both, 0, 0, 0, e.const("i64", 0))
-    e.call("tw_fault_at", "void", *e.pointers(), FaultKind.APART, line, lane, *access)
+    e.call("tw_fault_at", "void", *e.pointers(), FaultKind.APART, line, lane, both, 0, 0, 0)
     e.jump("failed")

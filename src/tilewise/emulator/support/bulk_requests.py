@@ -93,25 +93,25 @@ def request(r: Routine, data: Value, offset: int) -> Value:
 def _span(r: Routine, address: I64, count: I64, space: I32, lane: I32, line: I32, write: I32) -> None:
     """Return the pointer to a stretch of global or shared memory of any length; null after a fault."""
     found = r.variable("ptr", NULL)
-    extent, fault = r.variable("i64", 0), r.variable("i32", FaultKind.OUT_OF_BOUNDS)
+    fault = r.variable("i32", FaultKind.OUT_OF_BOUNDS)
     with r.when(r.equals(space, Space.GLOBAL)), r.when(find_array(r, address, count, r["worker"])):
         found.put(r.as_pointer(address))
     with r.otherwise():
         owner = r.reserve("ptr", 8)
         wrong = locate_block(r, address, owner)
-        extent.put(r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64"))
+        extent = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
         with r.when(r.differs(wrong, 0)):
             fault.put(wrong)
         with r.otherwise():
             offset = address & OFFSETS
-            fits = r.is_at_most(count, extent.get())
-            inside = r.is_at_most(offset, extent.get() - count)
+            fits = r.is_at_most(count, extent)
+            inside = r.is_at_most(offset, extent - count)
             with r.when(r.both(fits, inside)):
                 shared = r.field(r.field(owner, 0, "ptr"), BLOCK.SHARED, "ptr")
                 found.put(r.at(shared, offset))
     with r.when(r.is_null(found.get())):
         size = r.narrow(r.intrinsic("llvm.umin", count, 0xFFFF_FFFF))
-        found.put(pass_or_fault(r, fault.get(), lane, address, size, space, write, extent.get()))
+        found.put(pass_or_fault(r, fault.get(), lane, address, size, space, write))
     r.give(found.get())
 
 

@@ -66,7 +66,6 @@ def record_fault(
     size: I32 = ZERO_I32,
     space: I32 = ZERO_I32,
     write: I32 = ZERO_I32,
-    extent: I64 = ZERO_I64,
 ) -> None:
     """Record a fault, if it is the first one, and stop the launch."""
     r.attributes = "noinline cold"
@@ -78,8 +77,8 @@ def record_fault(
         for target, source in ((FAULT.X, BLOCK.X), (FAULT.Y, BLOCK.Y), (FAULT.Z, BLOCK.Z)):
             r.put(fault, target, r.field(block, source, "i32"))
         r.put(fault, FAULT.THREAD, (r.field(r["warp"], WARP.INDEX, "i32") << 5) + lane)
-        r.put_fields(fault, {FAULT.ADDRESS: address, FAULT.SIZE: size, FAULT.SPACE: space})
-        r.put_fields(fault, {FAULT.WRITE: write, FAULT.EXTENT: extent})
+        access = {FAULT.ADDRESS: address, FAULT.SIZE: size, FAULT.SPACE: space, FAULT.WRITE: write}
+        r.put_fields(fault, access)
         r.store_atomic(fault, kind, "release")
     r.store_atomic(r.at(ctx, LAUNCH.STOP), r.const("i32", 1), "release")
 
@@ -147,8 +146,8 @@ def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I
         r.give(NULL)
     at, where = _leave_generic(r)
 
-    def give_passed(kind: Value | int, extent: Value | int = 0) -> None:
-        r.give(pass_or_fault(r, kind, lane, at, size, where, write, extent))
+    def give_passed(kind: Value | int) -> None:
+        r.give(pass_or_fault(r, kind, lane, at, size, where, write))
 
     with r.when(r.equals(where, Space.GLOBAL)):
         r.give_if(find_array(r, at, count, r["worker"]), r.as_pointer(at))
@@ -180,7 +179,7 @@ def _resolve(r: Routine, address: I64, size: I32, space: I32, lane: I32, line: I
             extent.put(r.field(ctx, length, "i64"))
     end = offset.get() + count
     with r.when(r.either(r.is_above(end, extent.get()), r.is_below(end, offset.get()))):
-        give_passed(FaultKind.OUT_OF_BOUNDS, extent.get())
+        give_passed(FaultKind.OUT_OF_BOUNDS)
     with r.when(r.equals(where, Space.LOCAL)):
         base.put(r.at(base.get(), r.wide(lane) * extent.get()))
     r.give(r.at(base.get(), offset.get()))
@@ -247,15 +246,7 @@ def _near(r: Routine, addresses: Ptr, mask: I32, size: I64, space: I32) -> None:
 # -- what a lenient launch lets pass -----------------------------------------------------------------
 @routine("tw_pass_or_fault", "ptr", *POINTERS)
 def pass_or_fault(
-    r: Routine,
-    kind: I32,
-    line: I32,
-    lane: I32,
-    address: I64,
-    size: I32,
-    space: I32,
-    write: I32,
-    extent: I64 = ZERO_I64,
+    r: Routine, kind: I32, line: I32, lane: I32, address: I64, size: I32, space: I32, write: I32
 ) -> None:
     """Return the memory that a lenient launch gives an access out of bounds; else record a fault and return null."""
     place = r.variable("ptr", NULL)
@@ -274,7 +265,7 @@ def pass_or_fault(
                 finding = r.select(exited, FindingKind.BLOCK_EXITED, FindingKind.OUT_OF_BOUNDS)
                 record_finding(r, finding, accessor(r, lane), 0, address, 0, size, write, space)
             r.give(place.get())
-    record_fault(r, kind, lane, address, size, space, write, extent)
+    record_fault(r, kind, lane, address, size, space, write)
     r.give(NULL)
 
 

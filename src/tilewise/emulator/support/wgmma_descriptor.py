@@ -105,7 +105,7 @@ class Matrix(Descriptor):
         most = r.call("llvm.vector.reduce.umax.v8i32", "i32", furthest)
         small = r.is_below(self.room, _ROW_BYTES)
         with r.when(small | r.is_above(most, self.last)):
-            access = (self.bits, most, Space.SHARED, self.across, self.room)
+            access = (self.bits, most, Space.SHARED, self.across)
             record_fault(r, FaultKind.MATRIX, 0, *access, line=line)
             r.give(1)
 
