@@ -90,10 +90,10 @@ def build_kernel(
     build = _read(parts, ptx, target) if parts else None
     if build is None:
         program = Program(parse(ptx), entry, block)
-        lowered = lower(program, False, f"k{key[:16]}", mode, sums)
-        build = _describe(program, lowered, target)
-        build.mode, build.sums = mode, sums
-        build.object = native.assemble(lowered.text, target, _effort(program, lowered))
+        symbol = f"k{key[:16]}"
+        lowered = lower(program, False, symbol, mode, sums)
+        build = _describe(program, lowered, symbol=symbol, ptx=ptx, target=target, mode=mode, sums=sums)
+        build.object = native.assemble(lowered.text, target, _effort(program, mode))
         if store:
             about = {
                 item.name: getattr(build, item.name) for item in fields(Build) if item.name not in _NOT_SAVED
@@ -121,7 +121,7 @@ def build_general(build: Build, store: Store | None) -> None:
     if parts is None or "object" not in parts:
         program = Program(parse(build.ptx), build.entry, build.block)
         lowered = lower(program, True, f"{build.symbol}g", build.mode, build.sums)
-        parts = {"object": native.assemble(lowered.text, build.target, _effort(program, lowered))}
+        parts = {"object": native.assemble(lowered.text, build.target, _effort(program, build.mode))}
         if store:
             store.put("emulated-general", key, parts)
     build.general = native.load(parts["object"], build.symbol + "g")
@@ -130,7 +130,7 @@ def build_general(build: Build, store: Store | None) -> None:
 _LITTLE = 0.2  # of the instructions: so few in loops make a launch hardly faster by being compiled better
 
 
-def _effort(program: Program, lowered: Lowered) -> native.Effort:
+def _effort(program: Program, mode: str) -> native.Effort:
     """Whether good machine code saves as much time as it takes to make.
 
     It does in loops of plain code only: what watches a launch costs the same in either, and code outside of
@@ -140,7 +140,7 @@ def _effort(program: Program, lowered: Lowered) -> native.Effort:
     looped = set[int]().union(*flow.loops)
     counts = [len(block.instructions) for block in flow.blocks]
     seldom = sum(counts[index] for index in looped) <= _LITTLE * sum(counts)
-    return "brief" if seldom or lowered.watched else "good"
+    return "brief" if seldom or mode != "plain" else "good"
 
 
 def _key(
@@ -160,7 +160,7 @@ _OF_FUNCTION = ("cluster", "explicit_cluster", "max_cluster", "blocks_are_cluste
 _NOT_SAVED = ("object", "ptx", "target", "code", "general")
 
 
-def _describe(program: Program, lowered: Lowered, target: native.CpuTarget) -> Build:
+def _describe(program: Program, lowered: Lowered, **given: Any) -> Build:
     function, places = program.function, program.places
     instructions = program.flow.instructions
     rows = [operation_of(item) for item in instructions]
@@ -175,9 +175,6 @@ def _describe(program: Program, lowered: Lowered, target: native.CpuTarget) -> B
         # NOTE: both builds share a worker's memory, and the general one may have more instructions to
         # remember arrays for: room for every load and store twice over.
         hints=lowered.hints * 2 + 64,
-        symbol=lowered.name,
-        ptx=program.module.text,
-        target=target,
         flies=any(
             row.group.of != "products" if row.group else row.asynchronous and not row.multiplies_matrices
             for row in rows
@@ -185,6 +182,7 @@ def _describe(program: Program, lowered: Lowered, target: native.CpuTarget) -> B
         finds_workspace=not registers.isdisjoint(WORKSPACE_HALVES),
         launches_dependents=any(row.launches_dependents for row in rows),
         notes=lowered.notes,
+        **given,
         **{name: getattr(program, name) for name in _OF_PROGRAM},
         **{name: getattr(function, name) for name in _OF_FUNCTION},
     )

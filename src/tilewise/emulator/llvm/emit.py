@@ -25,6 +25,11 @@ def _integer_operator(name: str, swapped: bool = False) -> Callable[[Value, Valu
     return emit
 
 
+def _comparison(name: str) -> Callable[[Emitter, Value, Value | int], Value]:
+    """Return the method that emits a comparison."""
+    return lambda emitter, a, b: emitter.compare(f"icmp {name}", a, b)
+
+
 @dataclass(slots=True, unsafe_hash=True)
 class Value:
     """An LLVM value: its type, its name or constant, and what made it: there an operator emits its operation.
@@ -174,13 +179,10 @@ class Emitter:
     def real(self, like: Value | str, number: float) -> Value:
         """Return a floating-point constant, which must be exact in the type."""
         type_ = like if isinstance(like, str) else like.type
-        scalar = type_[6:-1] if type_.startswith("<32 x ") else type_
-        packed = {"half": "<e", "float": "<f", "double": "<d"}
-        if scalar == "bfloat":
-            bits = int.from_bytes(struct.pack("<f", number), "little") >> 16
-        else:
-            bits = int.from_bytes(struct.pack(packed[scalar], number), "little")
-        return self.const(type_, bits)
+        scalar = type_.rpartition(" x ")[2].rstrip(">")
+        packed = struct.pack({"half": "<e", "double": "<d"}.get(scalar, "<f"), number)
+        bits = int.from_bytes(packed, "little")
+        return self.const(type_, bits >> 16 if scalar == "bfloat" else bits)
 
     def lanes(self, scalar: str, values: tuple[int, ...] | list[int]) -> Value:
         """Return a vector constant from one value for each lane."""
@@ -212,27 +214,13 @@ class Emitter:
         type_ = vector("i1") if a.is_vector else "i1"
         return self.set(type_, f"{name} {a.type} {a.ref}, {self.fixed(b, a.type).ref}")
 
-    def equals(self, a: Value, b: Value | int) -> Value:
-        return self.compare("icmp eq", a, b)
-
-    def differs(self, a: Value, b: Value | int) -> Value:
-        return self.compare("icmp ne", a, b)
+    equals, differs = _comparison("eq"), _comparison("ne")
+    # NOTE: these compare unsigned numbers.
+    is_below, is_above = _comparison("ult"), _comparison("ugt")
+    is_at_most, is_at_least = _comparison("ule"), _comparison("uge")
 
     def is_null(self, pointer: Value) -> Value:
         return self.equals(pointer, NULL)
-
-    # NOTE: the next four compare unsigned numbers.
-    def is_below(self, a: Value, b: Value | int) -> Value:
-        return self.compare("icmp ult", a, b)
-
-    def is_above(self, a: Value, b: Value | int) -> Value:
-        return self.compare("icmp ugt", a, b)
-
-    def is_at_least(self, a: Value, b: Value | int) -> Value:
-        return self.compare("icmp uge", a, b)
-
-    def is_at_most(self, a: Value, b: Value | int) -> Value:
-        return self.compare("icmp ule", a, b)
 
     def select(self, condition: Value, a: Value | int, b: Value | int) -> Value:
         """Emit a choice; a plain number is a constant of the other one's type, two are i32."""

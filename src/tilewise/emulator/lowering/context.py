@@ -66,8 +66,7 @@ class Context(Emitter):
         self.merged: set[str] = set()  # registers that keep in some lanes what they had
         self.block: Block = program.flow.blocks[0]
         self.guard: Value | None = None  # lanes for which the current instruction is guarded
-        self.rooms: tuple[str, str] | None = None  # of ``buffers``
-        self.columns_room = ""
+        self.rooms: dict[str, str] = {}  # type → alloca that a function's instructions share
         self.operand_copies: list[str] = []  # allocas for copies of operands, which all instructions share
         self.careful_functions: dict[tuple[object, ...], str] = {}  # kind of access → name
         self.hints = 0  # memory instructions so far
@@ -94,7 +93,7 @@ class Context(Emitter):
         return vector(scalar) if self.analysis.shapes.get(name, UNIFORM) is None else scalar
 
     def launch_values(self) -> None:
-        """Name what every function of a kernel needs of the launch and the block."""
+        """Name what every function of a kernel needs of the launch, the block and the warp."""
         for name, type_, owner, place in (
             ("shared", "ptr", "%block", BLOCK.SHARED),
             ("shared_bytes", "i64", "%ctx", LAUNCH.SHARED_BYTES),
@@ -104,19 +103,21 @@ class Context(Emitter):
             ("constants", "ptr", "%ctx", LAUNCH.CONST),
         ):
             self.line(f"%{name} = load {type_}, ptr {self.offset(owner, place)}, align 8")
-
-    def warp_index(self) -> None:
         self.line(f"%index = load i32, ptr {self.offset('%warp', WARP.INDEX)}, align 4")
 
     def pointers(self) -> tuple[Value, Value, Value, Value]:
         """The arguments that every function of the run-time support takes first."""
         return Value("ptr", "%ctx"), Value("ptr", "%worker"), Value("ptr", "%block"), Value("ptr", "%warp")
 
+    def room(self, type_: str) -> str:
+        """Room of a type, which all instructions of a function share."""
+        if type_ not in self.rooms:
+            self.rooms[type_] = self.alloca(type_, 64)
+        return self.rooms[type_]
+
     def buffers(self) -> tuple[str, str]:
         """Room for an address of every lane, and for 32 bytes of every lane."""
-        if not self.rooms:
-            self.rooms = (self.alloca("[32 x i64]", 64), self.alloca("[1024 x i8]", 64))
-        return self.rooms
+        return self.room("[32 x i64]"), self.room("[1024 x i8]")
 
     def list_addresses(self, addresses: Value) -> str:
         """Store every lane's address in the buffer for them; return it."""
@@ -132,9 +133,7 @@ class Context(Emitter):
 
     def columns(self) -> str:
         """Room for 16 operands of every lane, 64 bits each, and then 16 bytes more of every lane."""
-        if not self.columns_room:
-            self.columns_room = self.alloca("[4608 x i8]", 64)
-        return self.columns_room
+        return self.room("[4608 x i8]")
 
     def mask(self) -> Value:
         """The lanes that run the current instruction, as an i32."""

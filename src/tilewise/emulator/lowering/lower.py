@@ -36,15 +36,13 @@ _WEIGHTS = """
 class Lowered:
     """One build of a kernel as LLVM text, and what running it needs to know."""
 
-    name: str  # of the function
     text: str  # of a whole module
     hints: int  # memory instructions, each of which remembers an array
     notes: list[Any]  # of its watcher
-    watched: bool
 
 
 def lower(program: Program, general: bool, name: str, mode: str = "plain", sums: str = "fast") -> Lowered:
-    """Lower a kernel: its fast build, or the general one, with the watcher that a mode has."""
+    """Lower a kernel to a function ``name``: its fast build, or the general one, with the watcher that a mode has."""
     e = Context(program, general, name, sums)
     number_deopts(e)
     if mode in MODES:
@@ -54,7 +52,7 @@ def lower(program: Program, general: bool, name: str, mode: str = "plain", sums:
     e.grouped = not general and e.full
     function = _write_function(e, Pieces(e))
     text = "\n".join([function, *e.definitions.values(), _WEIGHTS])
-    return Lowered(name, text, e.hints, e.watcher.notes, e.watched)
+    return Lowered(text, e.hints, e.watcher.notes)
 
 
 def _find_apart(e: Context) -> Apart:
@@ -124,7 +122,6 @@ def _enter(e: Context, cut: Cut) -> None:
         for index in e.apart.chain:
             place = WARP.HEADER + 4 * index
             e.line(f"{e.apart.pending[index]} = getelementptr i8, ptr %warp, i64 {place}")
-    e.warp_index()
     resume = e.load("i32", e.offset("%warp", WARP.RESUME), 4)
     cases = " ".join(f"i32 {label.split('.')[1]}, label %{label}" for label in e.stops.labels)
     e.line(f"switch i32 {resume.ref}, label %start [ {cases} ]")

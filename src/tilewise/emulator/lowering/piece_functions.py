@@ -147,9 +147,8 @@ class Pieces:
     def _write_piece(self, name: str, block: Block, piece: Piece) -> None:
         e = self.e
         inside = block.instructions[piece.start : piece.end]
-        outer = (e.lines, e.allocas, e.registers, e.live, e.current)
-        buffers, columns = e.rooms, e.columns_room
-        e.lines, e.allocas, e.rooms, e.columns_room = [], [], None, ""
+        outer = (e.lines, e.allocas, e.rooms, e.registers, e.live, e.current)
+        e.lines, e.allocas, e.rooms = [], [], {}
         e.live, e.current = e.alloca("i32"), e.alloca("i32")
         resident, living = e.program.resident, live_at(e, block, piece.start)
         e.registers = _Slots(lambda name: self._slot(name, living))
@@ -167,15 +166,14 @@ class Pieces:
         self._hand_over()
         body, e.lines = e.lines, []
         e.launch_values()
-        e.warp_index()
         for register in sorted(e.registers.keys() & resident):
             e.line(f"{e.registers[register]} = getelementptr i8, ptr %warp, i64 {e.program.slots[register]}")
         e.store(Value("i32", "%lanes_live"), e.live, 4)
         e.store(Value("i32", "%lanes_here"), e.current, 4)
         head = f"define internal i32 @{name}({', '.join((*_POINTERS, *_LANES))}) noinline nounwind {{"
         e.definitions[name] = "\n".join([head, "entry:", *e.allocas, *e.lines, *body, "}"])
-        e.lines, e.allocas, e.registers, e.live, e.current = outer
-        e.rooms, e.columns_room, e.stops.hand_over = buffers, columns, None
+        e.lines, e.allocas, e.rooms, e.registers, e.live, e.current = outer
+        e.stops.hand_over = None
 
     def _fetch(self, instruction: Instruction) -> None:
         """Load an instruction's registers here, before code that may branch.

@@ -37,10 +37,7 @@ WORKER_WATCH = 24  # in a worker's memory: pointer to what its code writes down
 class Memories:
     """Gives compiled code of a watched launch the memory that it logs to: none, unless a subclass has some."""
 
-    @property
-    def launch(self) -> int:
-        """The address of the memory that all workers share."""
-        return 0
+    launch = 0  # the address of the memory that all workers share
 
     @property
     def is_full(self) -> bool:

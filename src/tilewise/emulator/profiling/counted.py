@@ -44,11 +44,8 @@ class Counters(Memories):
         self._row = -(-self.about["row"] // 64) * 64
         self._ways = self.about["ways"]
         self._launch = np.array([multiprocessors, self._row], np.int64)
+        self.launch = int(self._launch.ctypes.data)
         self._workers: dict[int, npt.NDArray[np.uint8]] = {}
-
-    @property
-    def launch(self) -> int:
-        return int(self._launch.ctypes.data)
 
     def worker(self, number: int) -> int:
         """Allocate a worker's zeroed memory, cached patterns first, then the rows; return its address."""

@@ -111,6 +111,7 @@ class Checks(Memories):
             self.table.set(i * RANGE.SIZE + RANGE.CELLS, cells.address if cells else 0)
             self.table.set(i * RANGE.SIZE + RANGE.STRIDE, stride_of(item.size))
         self.state = PlainMemory(CHECK.SIZE)
+        self.launch = self.state.address
         for offset, value in (
             (CHECK.FINDINGS, self.findings.address),
             (CHECK.CAPACITY, _CAPACITY),
@@ -185,10 +186,6 @@ class Checks(Memories):
     def is_early(self, address: int) -> bool:
         """Whether the launch before wrote to the word at an address, while this one had not waited for it."""
         return address & ~3 in self._early
-
-    @property
-    def launch(self) -> int:
-        return self.state.address
 
     def attach(self, memory: PlainMemory, stride: int, shared_bytes: int) -> list[PlainMemory]:
         """Allocate clocks and shadow memory for one resident cluster; they must live as long as the cluster does."""

@@ -31,7 +31,6 @@ _WARPS = 4
 _ALL_WARPS = (1 << _WARPS) - 1  # a bit for each
 _REGISTER = 128  # bytes
 _EAGER, _LATE = 0, 1
-_SHARED = 2  # the space
 
 
 class PRODUCTS:
