@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -102,6 +102,7 @@ class Emitter:
         # Texts of declarations, other functions and constants, by name.
         self.definitions: dict[str, str] = whole.definitions if whole else {}
         self._serial = 0
+        self._last_condition: tuple[str, Sequence[int]] = (":", ())  # its end, and which lines jump there
 
     # -- lines ----------------------------------------------------------------------------------
     def fresh(self, stem: str = "t") -> str:
@@ -144,21 +145,49 @@ class Emitter:
         """Whether the last line is the end of a block."""
         return bool(self.lines) and self.lines[-1].startswith(_ENDS)
 
-    def _go(self, label: str) -> None:
-        if not self._ended:
-            self.jump(label)
-
     @contextmanager
-    def when(self, condition: Value, likely: bool | None = None, holds: bool = True) -> Iterator[None]:
-        """Write what runs only where a condition holds; with ``holds=False`` where it does not."""
+    def when(
+        self, condition: Value, likely: bool | None = None, holds: bool = True, exits: Sequence[int] = ()
+    ) -> Iterator[None]:
+        """Write what runs only where a condition holds; with ``holds=False`` where it does not.
+
+        ``exits`` are as of ``_end_condition``.
+        """
         end = self.label("end")
         self.branch(condition, *(("", end) if holds else (end, "")), likely)
         yield
-        self._go(end)
-        self.place(end)
+        self._end_condition(end, exits)
 
     def unless(self, condition: Value, likely: bool | None = None) -> AbstractContextManager[None]:
         return self.when(condition, likely, holds=False)
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """Write what runs where the ``when`` just before does not."""
+        exits = self._exits_before()
+        yield
+        self._end_condition(self.label("end"), exits)
+
+    def otherwise_when(self, condition: Value) -> AbstractContextManager[None]:
+        """Write what runs where the ``when`` just before does not, and a condition holds, which is found there."""
+        return self.when(condition, exits=self._exits_before())
+
+    def _end_condition(self, end: str, exits: Sequence[int]) -> None:
+        """Place the end of a condition's alternatives; ``exits`` are the lines from which earlier ones jump there."""
+        if not self._ended:
+            exits = [*exits, len(self.lines)]
+            self.jump(end)
+        for i in exits:
+            self.lines[i] = f"  br label %{end}"
+        self.place(end)
+        self._last_condition = (f"{end}:", exits)
+
+    def _exits_before(self) -> Sequence[int]:
+        """Return the lines from which alternatives jump here, behind the condition that was written just before."""
+        end, exits = self._last_condition
+        if next((line for line in reversed(self.lines) if not line.startswith(" ")), "") != end:
+            raise ValueError("there is no condition right before this")
+        return exits
 
     # -- constants ------------------------------------------------------------------------------
     def const(self, like: Value | str, value: int) -> Value:

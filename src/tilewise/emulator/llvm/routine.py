@@ -223,62 +223,14 @@ class Routine(Emitter):
         self.give_if(self.differs(answer, 0), answer if result is None else result)
 
     @contextmanager
-    def when(self, condition: Value, likely: bool | None = None, holds: bool = True) -> Iterator[None]:
-        condition = condition if holds else self.negation(condition)
-        yes, no, end = self.label("yes"), self.label("no"), self.label("end")
-        with self._choose(condition, yes, no, end, likely):
-            yield
-
-    @contextmanager
-    def _choose(
-        self, condition: Value, yes: str, no: str, end: str, likely: bool | None = None
-    ) -> Iterator[None]:
-        """Write what runs at ``yes`` where a condition holds; from ``no`` the end follows, until ``_reopen``."""
-        self.branch(condition, yes, no, likely)
-        self.place(yes)
-        yield
-        self._go(end)
-        self.place(no)
-        self.jump(end)
-        self.place(end)
-
-    def _reopen(self) -> tuple[str, list[str]]:
-        """Go on where the condition of the ``when`` just before does not hold.
-
-        Returns the label behind both, and the lines that have been written since.
-        """
-        place = next(i for i in range(len(self.lines) - 1, -1, -1) if not self.lines[i].startswith(" "))
-        jump, end, *since = self.lines[place - 1 :]
-        if not (end.startswith("end.") and jump == f"  br label %{end[:-1]}"):
-            raise ValueError("there is no condition right before this")
-        del self.lines[place - 1 :]
-        return end[:-1], since
-
-    @contextmanager
-    def otherwise(self) -> Iterator[None]:
-        """Write what runs where the ``when`` just before does not."""
-        end, _ = self._reopen()
-        yield
-        self._go(end)
-        self.place(end)
-
-    @contextmanager
-    def otherwise_when(self, condition: Value) -> Iterator[None]:
-        """Write what runs where the ``when`` just before does not, and a condition holds, which is found there."""
-        yes, no = self.label("yes"), self.label("no")
-        end, found = self._reopen()
-        self.lines += found
-        with self._choose(condition, yes, no, end):
-            yield
-
-    @contextmanager
     def loop(self) -> Iterator[Loop]:
         """Write a loop that runs until ``leave``."""
         top, end = self.label("loop"), self.label("end")
         self.jump(top)
         self.place(top)
         yield Loop(self, top, end)
-        self._go(top)
+        if not self._ended:
+            self.jump(top)
         self.place(end)
 
     @contextmanager
