@@ -33,6 +33,7 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, ZERO_I32, Ptr, routine
 from tilewise.emulator.support.bulk_requests import REQUEST, Verb, each_block, store_bulk
 from tilewise.emulator.support.checked import accessor, check_touch, record_finding, serial_of
+from tilewise.emulator.support.mbarrier import PHASE_BIT
 from tilewise.emulator.support.tensor import PLAN, make_plan, store_tensor
 from tilewise.emulator.support.wgmma_descriptor import ROWS, Descriptor
 
@@ -51,7 +52,6 @@ __all__ = [
 
 COPIED, BULKS, PRODUCTS = 0, 1, 2  # kinds of groups: of cp.async, of bulk copies, of wgmma
 SHARED, GLOBAL = int(Space.SHARED), int(Space.GLOBAL)
-_PHASE_BIT = 61  # of an mbarrier
 
 
 class Mark(IntEnum):
@@ -173,7 +173,7 @@ def phase_of(r: CheckRoutine, key: Value) -> Value:
     with r.when(look_up_shadow(r, SHARED, address, place)):
         offset = address - r.field(place, SHADOW.FIRST, "i64")
         word = r.field(r.at(r.field(place, SHADOW.MEMORY, "ptr"), offset), 0, "i64")
-        found.put(r.narrow((word >> _PHASE_BIT) & 1))
+        found.put(r.narrow((word >> PHASE_BIT) & 1))
     return found.get()
 
 

@@ -64,15 +64,15 @@ class Checker(Watcher):
         self.shares_memory = any("shared::cluster" in item.parts or item.opcode == "mapa" for item in inside)
         self.fences = any(orders_accesses(item) for item in inside)  # else relaxed accesses order nothing
         others = (item for item in inside if not any(part.startswith("shared") for part in item.parts))
-        if self.fences and any(operation_of(item).accesses and self._strong(item) for item in others):
-            # Blocks may synchronise with one another, through global memory.
-            self.notes.append("syncs-blocks")
+        # Whether blocks may synchronise with one another, through global memory.
+        syncs = self.fences and any(operation_of(item).accesses and self._strong(item) for item in others)
         products = e.program.products
         listed = [*products.sums, *products.others] if products else []
         self.sums = set(products.sums if products else ())
         self.numbers = {name: i + 1 for i, name in enumerate(dict.fromkeys(listed))}  # in a table's entries
         self.shuffled = ShuffledValues(e, self._call)
-        self.notes.append({"registers": len(self.numbers), "shuffled": len(self.shuffled.rows)})
+        counts = {"registers": len(self.numbers), "shuffled": len(self.shuffled.rows)}
+        self.notes = [{"syncs_blocks": syncs, **counts}]
         written = [item for item in e.program.function.body if isinstance(item, Instruction)]
         self.allocations, self.uses = find_allocations(written), find_uses(written)
         self.constants = find_constants(written)

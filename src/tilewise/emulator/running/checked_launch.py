@@ -84,10 +84,10 @@ class Checks(Memories):
         notes: Sequence[Any],
     ) -> None:
         """``unset``: by the address of an array, which of its bytes are uninitialised; ``notes`` are the build's."""
-        syncs_blocks = "syncs-blocks" in notes
-        registers = sum(note["registers"] for note in notes if isinstance(note, dict))
+        syncs_blocks, registers, shuffled = (
+            notes[0][name] for name in ("syncs_blocks", "registers", "shuffled")
+        )
         self.registers = ENTRY_BYTES * (registers + 1) if registers else 0
-        shuffled = sum(note["shuffled"] for note in notes if isinstance(note, dict))
         self.shuffled = HEAD_BYTES + ROW_BYTES * (shuffled + 1) if shuffled else 0
         x, y, z = launch.cluster or (1, 1, 1)
         self.blocks, self.warps_of_block, self._launch = x * y * z, warps, launch

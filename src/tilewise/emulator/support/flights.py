@@ -27,7 +27,7 @@ from tilewise.emulator.layout import (
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, NULL, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import each_block, each_warp
-from tilewise.emulator.support.mbarrier import arrive_each
+from tilewise.emulator.support.mbarrier import PHASE_BIT, arrive_each
 from tilewise.emulator.support.memory_access import copy_to_shared, find_memory, locate_block
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
 
 CAPACITY = 256  # flights of a cluster; one more completes the oldest
 _EAGER, _LATE, _SEEDED = 0, 1, 2
-_PHASE = 61  # the bit of an mbarrier that is its phase's parity
 _SEED = 16  # in a worker's memory
 _ALL = Value("i32", "-1")  # lanes
 
@@ -241,7 +240,7 @@ def _any_warp_free(r: Routine) -> None:
         r.give_if(r.differs(locate_block(r, address, found, block=block), 0), 1)
         shared = r.field(r.field(found, 0, "ptr"), BLOCK.SHARED, "ptr")
         state = r.field(r.at(shared, address & OFFSETS), 0, "i64")
-        phase = r.narrow((state >> _PHASE) & 1)
+        phase = r.narrow((state >> PHASE_BIT) & 1)
         r.give_if(r.differs(phase, r.field(warp, WARP.AWAITED_PHASE, "i32")), 1)
     r.give(0)
 

@@ -16,12 +16,12 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.memory_access import find_memory, record_fault
 
-__all__ = ["COUNT_BITS", "arrive_each", "complete_bytes", "describe"]
+__all__ = ["COUNT_BITS", "PHASE_BIT", "arrive_each", "complete_bytes", "describe"]
 
 COUNT_BITS = 20
 _MOST = (1 << COUNT_BITS) - 1
 _MOST_V1 = (1 << 9) - 1  # arrivals
-_EXPECTED, _BYTES, _PHASE, _LAYOUT = 20, 40, 61, 62
+_EXPECTED, _BYTES, PHASE_BIT, _LAYOUT = 20, 40, 61, 62
 _ARRIVING = (Mbarrier.ARRIVE, Mbarrier.DROP, Mbarrier.ARRIVE_INCOMPLETE, Mbarrier.DROP_INCOMPLETE)
 
 
@@ -31,7 +31,7 @@ def describe(address: int, state: int) -> str:
         return f"at the mbarrier at shared address {address:#x}, which has been written over"
     pending, raw = state & _MOST, state >> _BYTES & ((1 << 21) - 1)
     missing = raw - (1 << 21) if raw >> 20 else raw
-    expected, parity = state >> _EXPECTED & _MOST, state >> _PHASE & 1
+    expected, parity = state >> _EXPECTED & _MOST, state >> PHASE_BIT & 1
     lacks = [f"{pending:,} of {expected:,} arrivals"] * bool(pending) + [f"{missing:,} bytes"] * (missing > 0)
     comes = [f"to which {' and '.join(lacks)} must still come"] * bool(lacks)
     comes += [f"to which {-missing:,} bytes more than it expects have come"] * (missing < 0)
@@ -49,7 +49,7 @@ class _ChangeRoutine(Routine):
         self.pending = self.variable("i64", self.whole & _MOST)
         self.expected = self.variable("i64", (self.whole >> _EXPECTED) & _MOST)
         self.bytes = self.variable("i64", self.op("ashr", self.whole << 3, 43))
-        self.phase = self.variable("i64", (self.whole >> _PHASE) & 1)
+        self.phase = self.variable("i64", (self.whole >> PHASE_BIT) & 1)
         self.layout = self.whole >> _LAYOUT
 
     def write_state(self) -> None:
@@ -57,7 +57,7 @@ class _ChangeRoutine(Routine):
         parts = (
             (self.expected.get(), _EXPECTED),
             (count, _BYTES),
-            (self.phase.get(), _PHASE),
+            (self.phase.get(), PHASE_BIT),
             (self.layout, _LAYOUT),
         )
         moved = [value << bit for value, bit in parts]
@@ -119,7 +119,7 @@ def _change(r: _ChangeRoutine, place: Ptr, operation: I32, value: I64, length: I
         r.put(place, 0, r.const("i64", -1))
         r.give(0)
     r.answer(Mbarrier.IS_LAYOUT, r.equals(r.layout, value))
-    r.answer(Mbarrier.TEST_STATE, r.differs((value >> _PHASE) & 1, r.phase.get()))
+    r.answer(Mbarrier.TEST_STATE, r.differs((value >> PHASE_BIT) & 1, r.phase.get()))
     r.answer(Mbarrier.TEST_PARITY, r.differs(value & 1, r.phase.get()))
     r.put(result, 0, r.whole)
     with r.is_operation(Mbarrier.INCREMENT):
@@ -160,7 +160,7 @@ def _each_lane(
         with r.when(r.both(tests, r.equals(r.field(result, 0, "i64"), 0))):
             missed.put(missed.get() | (1 << lane))
             # For the message of a deadlock.
-            phase = r.narrow((r.field(place, 0, "i64") >> _PHASE) & 1)
+            phase = r.narrow((r.field(place, 0, "i64") >> PHASE_BIT) & 1)
             noted = {WARP.AWAITED: r.narrow(address), WARP.AWAITED_LINE: line, WARP.AWAITED_PHASE: phase}
             r.put_fields(r["warp"], noted)
     r.put(r["warp"], WARP.AWAITING, missed.get())
