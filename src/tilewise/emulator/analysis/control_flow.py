@@ -186,9 +186,7 @@ def _cut_blocks(function: PtxFunction) -> list[_RawBlock]:
         barrier = operation_of(final).barrier
         if barrier is not None and barrier.votes:
             # What the barrier found is read in a block of its own, once it has let the lanes through.
-            result = Instruction(
-                final.line, "bar_result", final.parts, final.operands, None, False, final.source
-            )
+            result = replace(final, opcode="bar_result", guard=None, negated=False, written="")
             terminator.targets = [put_behind([result], Terminator("go", [following]))]
         if terminator.kind in ("wait", "meet") and terminator.targets == [EXIT]:
             # Lanes leave once it has let them through, not when they come to it.

@@ -77,15 +77,11 @@ def _group_of_one(instruction: Instruction, analysis: Analysis) -> Group | None:
     if space_of(instruction) != "shared" or "shared::cluster" in instruction.parts:
         return None
     place = instruction.operands[access.operand]
-    if (
-        not isinstance(place, Address)
-        or not isinstance(place.base, Register)
-        or place.base.name.startswith("%tid")
-    ):
+    if not isinstance(place, Address) or not isinstance(place.base, Register):
         return None
     type_ = instruction.parts[-1]
     shape = analysis.shapes.get(place.base.name, UNIFORM)
-    if shape is None or type_ not in TYPE_BYTES:
+    if shape is None or type_ not in TYPE_BYTES or place.base.name.startswith("%tid"):
         return None
     size = TYPE_BYTES[type_] * elements_of(instruction)
     low = place.offset + min(shape.lanes)

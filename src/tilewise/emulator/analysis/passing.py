@@ -99,12 +99,9 @@ def _drop_prefixes(pieces: set[_Piece], stored: set[_Piece], size: int) -> set[_
 def _access(item: Instruction) -> _Access | None:
     """Return the access of an ld.param or st.param; None for anything else."""
     operation = operation_of(item)
-    if (
-        space_of(item) != "param"
-        or operation.plain_access is None
-        or len(item.operands) != 2
-        or item.parts[-1] not in TYPE_BYTES
-    ):
+    if operation.plain_access is None or space_of(item) != "param":
+        return None
+    if len(item.operands) != 2 or item.parts[-1] not in TYPE_BYTES:
         return None
     address, value = item.operands if operation.stores else item.operands[::-1]
     if not isinstance(address, Address) or not isinstance(address.base, Symbol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tilewise.emulator.analysis.inlined_body import function_addresses
@@ -29,9 +30,7 @@ class VariableLayout:
     """The addresses of all of a kernel's variables."""
 
     by_name: dict[str, VariableSlot] = field(default_factory=dict)
-    sizes: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(("shared", "local", "param", "const"), 0)
-    )
+    sizes: Counter[str] = field(default_factory=Counter)  # by space
     constants: list[PtxVariable] = field(default_factory=list)
     globals: list[PtxVariable] = field(default_factory=list)  # that the kernel names
 

@@ -47,9 +47,7 @@ class CheckRoutine(Routine):
         return rank * warps + self.wide(self.field(self["warp"], WARP.INDEX, "i32"))
 
     def warps_of_cluster(self) -> Value:
-        return self.op(
-            "mul", *(self.field(self["ctx"], item, "i64") for item in (LAUNCH.WARPS, LAUNCH.CLUSTER))
-        )
+        return self.field(self["ctx"], LAUNCH.WARPS, "i64") * self.field(self["ctx"], LAUNCH.CLUSTER, "i64")
 
     def lone_lane(self, mask: Value) -> Value:
         """Return the lane that synchronises alone, while others of its warp are there; else ``ALL``."""

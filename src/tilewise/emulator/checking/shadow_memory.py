@@ -275,10 +275,8 @@ def check_and_record(word: ShadowWord) -> None:
             word.report(kind, who, info)
         with r.otherwise():
             # Two writes of one line, of a constant: such a race with itself changes nothing.
-            constant, alike = (
-                r.has_any(r["flags"], ACCESS.CONSTANT),
-                r.equals(info >> ACCESS.LINE_BITS, r["line"]),
-            )
+            constant = r.has_any(r["flags"], ACCESS.CONSTANT)
+            alike = r.equals(info >> ACCESS.LINE_BITS, r["line"])
             with r.unless(r.both(constant, alike)):
                 word.report(FindingKind.EQUAL_WRITES, who, info)
     with r.when(r.both(r.has_any(word.flags, ACCESS.STRONG), r.has_any(info, ACCESS.STRONG))):

@@ -243,11 +243,8 @@ def _is_whole(shuffle: Instruction, block: int, program: Program) -> bool:
     """Whether all lanes that are there run a shuffle, and it names them all."""
     named = shuffle.operands[-1]
     every = isinstance(named, Immediate) and named.value & _EVERY == _EVERY
-    return (
-        (every or not operation_of(shuffle).exchanges)
-        and shuffle.guard is None
-        and block not in program.general.divergent
-    )
+    every = every or not operation_of(shuffle).exchanges
+    return every and shuffle.guard is None and block not in program.general.divergent
 
 
 def _lanes_lack(program: Program) -> bool:

@@ -248,12 +248,8 @@ class Checker(Watcher):
     def _table(self, words: list[tuple[int, int, int]]) -> str:
         """A constant table of words, lanes and bytes, 32 of each at a time, for the fast path."""
         padded = words + [words[-1]] * (-len(words) % 32)
-        numbers = [
-            entry[part]
-            for start in range(0, len(padded), 32)
-            for part in range(3)
-            for entry in padded[start : start + 32]
-        ]
+        rows = [padded[start : start + 32] for start in range(0, len(padded), 32)]
+        numbers = [number for row in rows for column in zip(*row, strict=True) for number in column]
         assert len(numbers) * 4 == ROW * len(padded) // 32
         return self.e.constant_table(numbers)
 

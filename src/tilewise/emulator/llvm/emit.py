@@ -289,10 +289,8 @@ class Emitter:
 
         A plain number is of that type as well.
         """
-        type_ = first.type
-        return self.call(
-            f"{name}.{suffix_of(type_)}", type_, first, *(self.fixed(other, type_) for other in others)
-        )
+        given = [self.fixed(other, first.type) for other in others]
+        return self.call(f"{name}.{suffix_of(first.type)}", first.type, first, *given)
 
     def convert(self, name: str, a: Value, scalar: str) -> Value:
         """Emit a call of an intrinsic overloaded on result and argument, such as llvm.fptosi.sat."""

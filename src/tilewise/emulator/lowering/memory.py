@@ -297,9 +297,8 @@ def _define_access_by_lane(e: Context, access: MemoryAccess, function: str) -> s
         first = body.set("i64", f"extractelement {listed}, {lane}")
         _remember_array(body, access, first, "%hint")
     body.line(f"ret {answer}")
-    taken = (
-        f"{_POINTERS}, {access.base.type} %base, i32 %mask, i32 %line, ptr %addresses, ptr %buffer, ptr %hint"
-    )
+    taken = f"{_POINTERS}, {access.base.type} %base, i32 %mask, i32 %line"
+    taken += ", ptr %addresses, ptr %buffer, ptr %hint"
     e.define(name, "i32", taken, body, attributes="noinline nounwind cold")
     return name
 

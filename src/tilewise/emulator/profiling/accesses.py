@@ -63,6 +63,11 @@ def lanes_a_phase(size: int) -> int:
     return 32 if size <= WORD_BYTES else BANKS * WORD_BYTES // size
 
 
+def _running(addresses: Lanes) -> list[int]:
+    """Return the addresses of the lanes that take part."""
+    return [a for a in addresses if a is not None]
+
+
 def _in_pairs(addresses: Lanes) -> bool:
     """Whether neighbouring lanes have one address, as far as both run."""
     return any(
@@ -76,7 +81,7 @@ def _phases(addresses: Lanes, size: int, kind: Kind) -> list[list[int]]:
     step = lanes_a_phase(size)
     if step < len(addresses) and kind is Kind.LOAD and _in_pairs(addresses):
         step *= 2
-    found = [[a for a in addresses[i : i + step] if a is not None] for i in range(0, len(addresses), step)]
+    found = [_running(addresses[i : i + step]) for i in range(0, len(addresses), step)]
     return [phase for phase in found if phase]
 
 
@@ -103,13 +108,13 @@ def phases(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
 
 def ideal(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
     """Return the wavefronts of as many bytes side by side, at most those that the access takes."""
-    running = sum(a is not None for a in addresses)
+    running = len(_running(addresses))
     return min(wavefronts(addresses, size, kind), -(-running // lanes_a_phase(size)))
 
 
 def turns(addresses: Lanes, size: int, cached: bool) -> int:
     """Return the turns of a warp's load, from shared memory or from lines of global memory in the L1."""
-    words = _words([a for a in addresses if a is not None], size)
+    words = _words(_running(addresses), size)
     most = max(Counter(word % BANKS for word in set(words)).values(), default=0)
     return max(most, -(-lines(addresses, size) // TAGS)) if cached else most
 
@@ -121,18 +126,13 @@ def sectors(addresses: Lanes, size: int) -> int:
 
 def least_sectors(addresses: Lanes, size: int) -> int:
     """Return the sectors of as many bytes side by side, at most those that the access touches."""
-    running = sum(a is not None for a in addresses)
+    running = len(_running(addresses))
     return min(sectors(addresses, size), -(-running * size // SECTOR_BYTES))
 
 
 def atomic_sectors(addresses: Lanes, size: int) -> int:
     """Return the sectors that an atomic access requests."""
-    wanted = Counter(
-        word
-        for a in addresses
-        if a is not None
-        for word in range(a // WORD_BYTES, (a + max(size, WORD_BYTES)) // WORD_BYTES)
-    )
+    wanted = Counter(_words(_running(addresses), max(size, WORD_BYTES)))
     most: dict[int, int] = {}
     for word, count in wanted.items():
         sector = word * WORD_BYTES // SECTOR_BYTES
@@ -146,5 +146,5 @@ def lines(addresses: Lanes, size: int) -> int:
 
 
 def _pieces(addresses: Lanes, size: int, unit: int) -> int:
-    given = [a for a in addresses if a is not None]
-    return len({piece for a in given for piece in range(a // unit, (a + size - 1) // unit + 1)})
+    reached = (range(a // unit, (a + size - 1) // unit + 1) for a in _running(addresses))
+    return len(set().union(*reached))

@@ -195,13 +195,9 @@ class Counts:
             # A block's last instruction may be one that is no branch, and that a guard skips.
             ends = block["kind"] != "branch" or name.split(".")[0] in ("bra", "ret", "exit", "brx")
             if ends and line != LIBRARY_LINE:
-                tests = block["tests"]
-                splits = self._block(0, index, 2) + self._block(1, index, 2) if tests is not None else None
-                found.append(
-                    InstructionRuns(
-                        line, name, index, runs, threads, runs, threads, splits, tuple(tests or ())
-                    )
-                )
+                known, tests = block["tests"] is not None, tuple(block["tests"] or ())
+                splits = self._block(0, index, 2) + self._block(1, index, 2) if known else None
+                found.append(InstructionRuns(line, name, index, runs, threads, runs, threads, splits, tests))
         return found
 
     def places(self) -> list[AccessCounts]:
@@ -248,9 +244,8 @@ class Counts:
                 for one, many in table[TABLE.SETS // 8 :].reshape(-1, 2).tolist():
                     if many:
                         sets[one] = sets.get(one, 0) + many
-            found.append(
-                SlowPath(line, kind, self._word(self.about["slow"] + 8 * number), sets, lanes.tolist())
-            )
+            runs = self._word(self.about["slow"] + 8 * number)
+            found.append(SlowPath(line, kind, runs, sets, lanes.tolist()))
         return found
 
     def _figures_at(self, number: int) -> int:

@@ -48,9 +48,8 @@ class Layout:
     def __init__(self, program: Program) -> None:
         self.points: dict[int, int] = {}  # id of an instruction → the first of its places
         self.guards: dict[int, int] = {}
-        self.divisions: dict[
-            int, tuple[int, str]
-        ] = {}  # and roots: number, kind of what may take a longer way
+        # Divisions and roots that may take a longer way: number, kind.
+        self.divisions: dict[int, tuple[int, str]] = {}
         count = 0
         for instruction in program.flow.instructions:
             if places := _places(instruction):
@@ -211,9 +210,8 @@ class Counting(Watcher):
         kind = Kind.LOAD if touch.action == "load" and not touch.rows else Kind.STORE
         kind, rows = Kind.EACH if touch.action == "atomic" else kind, touch.rows or LANES
         space = _SPACES.get(access.space, "shared")
-        about = self._note(
-            instruction, number, touch.action, space=space, size=touch.size, rows=rows, kind=int(kind)
-        )
+        figures = {"space": space, "size": touch.size, "rows": rows, "kind": int(kind)}
+        about = self._note(instruction, number, touch.action, **figures)
         if e.general or access.lanes is None or access.space == Space.GENERIC:
             self._count_by_lane(number, touch, rows, kind)
         else:
@@ -253,17 +251,8 @@ class Counting(Watcher):
         buffer = e.list_addresses(touch.addresses)
         lanes = e.mask() if rows == 32 else e.mask() & ((1 << rows) - 1)
         ways = e.offset("%watch.ways", WAY.SIZE * WAYS * number)
-        e.call(
-            "tw_count",
-            "void",
-            ways,
-            self._figures(number),
-            buffer,
-            lanes,
-            touch.size,
-            touch.access.space,
-            kind,
-        )
+        given = (buffer, lanes, touch.size, touch.access.space, kind)
+        e.call("tw_count", "void", ways, self._figures(number), *given)
 
     def _count_by_class(
         self, instruction: Instruction, number: int, touch: Touch, about: dict[str, Any]

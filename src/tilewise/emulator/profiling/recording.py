@@ -101,11 +101,10 @@ class RecordingWatcher(Watcher):
                 return None
             return touches(self.e, instruction)
         if operation.mbarrier is not None and operation.mbarrier.act in _AT_MBARRIER:
-            places = [item for item in instruction.operands if isinstance(item, Address)]
-            access = (
-                access_at(self.e, instruction, places[0], named_space(instruction), 8) if places else None
-            )
-            return every_address(self.e, access) if access else None
+            place = next((item for item in instruction.operands if isinstance(item, Address)), None)
+            if place is None:
+                return None
+            return every_address(self.e, access_at(self.e, instruction, place, named_space(instruction), 8))
         if not (operation.multiplies_matrices and operation.asynchronous):
             return None
         # Number and value of the descriptors that a product reads: 0 for A, 1 for B.
@@ -132,9 +131,8 @@ class RecordingWatcher(Watcher):
         else:
             for touch in seen or ():
                 mask = None
-                if (
-                    touch.action == "copy" and len(instruction.operands) > 3
-                ):  # not those that fill with zeros alone
+                # Not of lanes that fill with zeros alone.
+                if touch.action == "copy" and len(instruction.operands) > 3:
                     size = bytes_to_read(self.e, instruction.operands[3], touch.size)
                     mask = self.e.mask() & self.e.bits(self.e.differs(size, 0))
                 about = EventKind[touch.action.upper()], int(touch.access.space), touch.size

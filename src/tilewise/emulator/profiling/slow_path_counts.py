@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import Routine
-from tilewise.emulator.numerics.rounding import FORMATS
+from tilewise.emulator.numerics.rounding import FORMATS, ROUNDINGS
 from tilewise.emulator.ptx.syntax import Instruction
 
 __all__ = ["CLASSES", "TABLE", "kind_of", "operands_of", "routine_of", "routines"]
@@ -27,11 +27,7 @@ _DIRECTED = (
     *_RESULTS, *(f"{name} of a subnormal" for name in _RESULTS), *(f"{name} by a subnormal" for name in _RESULTS),
     *_SPECIAL,
 )  # fmt: skip
-_WAYS_TO_ROUND = {
-    ("rsqrt", "f64"): ("approx",),
-    ("rcp", "f32"): ("rn", "rz", "rm", "rp"),
-    ("sqrt", "f32"): ("rn", "rz", "rm", "rp"),
-}
+_WAYS_TO_ROUND = {("rsqrt", "f64"): ("approx",), ("rcp", "f32"): ROUNDINGS, ("sqrt", "f32"): ROUNDINGS}
 
 
 class TABLE:

@@ -156,13 +156,8 @@ def normalise(instruction: Instruction, registers: dict[str, str], version: tupl
         parts = tuple(part for part in instruction.parts if part != "pack")
         return replace(instruction, opcode="cvt.pack", parts=parts)
     if instruction.opcode == "mbarrier" and instruction.parts[:1] in (("test_wait",), ("try_wait",)):
-        match instruction.operands:
-            case (
-                Pair() as complete,
-                Register() as report,
-                _,
-                *_,
-            ):  # destinations, of three registers together
+        match instruction.operands:  # whose destinations may be of three registers together
+            case (Pair() as complete, Register() as report, _, *_):
                 operands = (Pair(complete, report), *instruction.operands[2:])
                 return replace(instruction, operands=operands)
     return _with_carry(instruction, registers)

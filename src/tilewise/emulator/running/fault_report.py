@@ -63,7 +63,7 @@ def name_arguments(ranges: Sequence[Range], packed: Sequence[bytes], labels: Seq
     """The ranges, with the name of the argument that holds an address of theirs: alone, in a struct or a tensor map."""
     starts = [item.start for item in ranges]
     named: dict[int, list[str]] = {}
-    for data, label in zip(packed, labels, strict=True):
+    for data, label in zip(packed, labels, strict=False):  # not all launches have labels
         for (address,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]):
             i = bisect.bisect_right(starts, address) - 1
             if i >= 0 and address < starts[i] + ranges[i].size and label not in named.setdefault(i, []):
@@ -181,12 +181,10 @@ def describe_fault(
         case FaultKind.OUT_OF_BOUNDS:
             if space == Space.OWN and " of block " in at:
                 where = "an access without ::cluster reaches only the block's own shared memory"
+            elif space == Space.GLOBAL:
+                where = _nearest(address, ranges)
             else:
-                where = (
-                    _nearest(address, ranges)
-                    if space == Space.GLOBAL
-                    else _describe_size(space, build, shared_bytes)
-                )
+                where = _describe_size(space, build, shared_bytes)
             return f"out-of-bounds {verb} of {size} bytes at {at}: {where}"
         case FaultKind.MISALIGNED:
             return f"misaligned {verb} of {size} bytes at {at}: no multiple of {size}"
@@ -331,10 +329,8 @@ def deadlock(
     blocks = math.prod(cluster)
     waiters: dict[str, list[str]] = {}  # what is waited for → who waits
     for item in waiting:
-        rest = (
-            (item.free, "in a loop for memory to change", item.loop) if asks else (item.free, "for those", 0)
-        )
-        for lanes, why, line in [*item.waits, rest] if item.free else item.waits:
+        item.add(item.free, *(("in a loop for memory to change", item.loop) if asks else ("for those", 0)))
+        for lanes, why, line in item.waits:
             who = f"warp {item.warp}" + (f" of block {item.block}" if blocks > 1 else "")
             who = who if lanes == item.live else f"lanes {lanes:#010x} of {who}"
             waiters.setdefault(why + _quote_line(build, line, "    "), []).append(who)

@@ -408,9 +408,7 @@ class _LaunchRun:
         if self.fault.get(FAULT.KIND):
             record, assertions = self.fault.bytes.tobytes(), self.host.assertions
             runner = self.runner
-            ranges = (
-                name_arguments(self.ranges, runner.packed, runner.labels) if runner.labels else self.ranges
-            )
+            ranges = name_arguments(self.ranges, runner.packed, runner.labels)
             raise fault(self.build, record, ranges, self.shared_bytes, assertions, runner.launch)
 
     def _end(self, number: int) -> None:

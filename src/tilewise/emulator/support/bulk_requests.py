@@ -150,9 +150,8 @@ def take_operands(r: Routine, data: Value, columns: Value, lane: Value) -> None:
 
 def take_map(r: Routine, data: Value, lane: Value) -> None:
     """Copy the tensor map into the request: the program may change it before the copy is performed."""
-    r.copy(
-        r.at(data, REQUEST.MAP), _find_map(r, request(r, data, REQUEST.GLOBAL), Space.GENERIC, lane, 0), BYTES
-    )
+    given = r.at(data, REQUEST.MAP), _find_map(r, request(r, data, REQUEST.GLOBAL), Space.GENERIC, lane, 0)
+    r.copy(*given, BYTES)
 
 
 def _find_map(r: Routine, address: Value, space: Value | int, lane: Value, write: int) -> Value:

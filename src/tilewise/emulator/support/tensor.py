@@ -188,9 +188,8 @@ class _PlanRoutine(Routine):
     def store_corner(self, i: Value, axis: Value) -> None:
         """Store the bounds of one axis of an image. ``axis`` is the offset of its numbers in the plan."""
         mine, corner = self.at(self.plan, axis), self.at(self.tensor, i * 2)
-        lower, upper = (
-            self.resize(self.field(corner, of, "i16"), "i64", True) for of in (MAP.LOWER, MAP.UPPER)
-        )
+        corners = (self.field(corner, of, "i16") for of in (MAP.LOWER, MAP.UPPER))
+        lower, upper = (self.resize(bound, "i64", True) for bound in corners)
         upper = self.field(mine, PLAN.SIZE, "i64") - 1 + upper
         start = self.field(mine, PLAN.START, "i64")
         below, above = self.compare("icmp slt", start, lower), self.compare("icmp sgt", start, upper)
@@ -405,10 +404,8 @@ def _fetch(r: Routine, plan: Ptr, offset: I64, place: I64, low: I64, high: I64, 
             with r.when(r.is_below(low, high)):
                 _copy_in(r, scratch, unit)
             rounds = r.differs(r.field(plan, PLAN.ROUNDS, "i32"), 0)
-            with (
-                r.when(rounds),
-                r.count(high * unit, low * unit, 4) as at,
-            ):  # to tf32, the upper 19 bits of an f32
+            # To tf32, the upper 19 bits of an f32.
+            with r.when(rounds), r.count(high * unit, low * unit, 4) as at:
                 number = r.cast("bitcast", r.field(r.at(scratch, at), 0, "i32"), "float")
                 r.put(r.at(scratch, at), 0, narrow(r, number, FORMATS["tf32"], "rn") << 13)
     _locate(r, plan, offset, source.get(), 0)

@@ -113,9 +113,7 @@ class Matrix(Descriptor):
 def described(bits: int, furthest: int, across: bool) -> str:
     """A descriptor in words, and where its matrix ends."""
     start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
-    swizzle = ("no swizzle", "a swizzle of 128 bytes", "a swizzle of 64 bytes", "a swizzle of 32 bytes")[
-        bits >> 62
-    ]
+    swizzle = ("no swizzle", *(f"a swizzle of {size} bytes" for size in (128, 64, 32)))[bits >> 62]
     kind = "an MN-major" if across else "a K-major"
     return (
         f"{kind} matrix up to shared address {furthest + _ROW_BYTES - 1:#x}: its descriptor {bits:#018x} has start "

@@ -223,10 +223,8 @@ def _perform_groups(r: Routine, which: I32, target: I32) -> None:
             with r.when(r.differs(record, NULL)):
                 length = _count_run(r, target, warp=warp)
                 # NOTE: records beyond the run may be anything: they are compared only if they are there.
-                with (
-                    r.when(r.is_at_least(length, count)),
-                    r.when(_same_matrices(r, oldest.get(), record, count)),
-                ):
+                enough = r.is_at_least(length, count)
+                with r.when(enough), r.when(_same_matrices(r, oldest.get(), record, count)):
                     own = r.field(record, RECORD.INFO, "ptr")
                     _invoke(r, own, INFO.MULTIPLY, warp, record, count, panel)
                     _finish(r, count, warp=warp)
