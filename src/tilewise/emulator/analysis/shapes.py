@@ -113,7 +113,7 @@ class Analysis:
                 for name in wgmma_registers(instruction)[1]:
                     changed |= self.join(name, VECTOR)
                 shape = self.results[id(instruction)] = self.result(instruction)
-                if instruction.guard and self.operand(instruction.guard) is VECTOR:
+                if instruction.guard and self.shape_of(instruction.guard) is VECTOR:
                     shape = VECTOR
                 for name in targets:
                     own = VECTOR if apart and name not in self.local else shape
@@ -207,7 +207,8 @@ class Analysis:
         return {id(item) for item in loads if not deciding.isdisjoint(writes(item))}
 
     # -- one instruction ------------------------------------------------------------------------
-    def operand(self, operand: Operand) -> Shape | None:
+    def shape_of(self, operand: Operand) -> Shape | None:
+        """Return the shape of an operand as it is read."""
         match operand:
             case Register(name=name):
                 if name in self.threads:
@@ -223,13 +224,14 @@ class Analysis:
             case Immediate(value=value, width=0):
                 return Shape(zeros=trailing_zeros(value), value=value)
             case Not(item=item):
-                return self.operand(item)
+                return self.shape_of(item)
             case Address(base=Register() as base, offset=offset):
-                return add_shapes(self.operand(base), Shape(zeros=trailing_zeros(offset), value=offset))
+                return add_shapes(self.shape_of(base), Shape(zeros=trailing_zeros(offset), value=offset))
         return UNIFORM
 
     def is_uniform(self, *operands: Operand) -> bool:
-        return all(shape is not None and shape.uniform for shape in map(self.operand, operands))
+        """Whether operands are the same in every lane, as they are read."""
+        return all(shape is not None and shape.uniform for shape in map(self.shape_of, operands))
 
     def result(self, instruction: Instruction) -> Shape | None:
         lanes, parts = operation_of(instruction).lanes, instruction.parts
@@ -244,7 +246,7 @@ class Analysis:
                 return self.shape_of_exchange(instruction, lanes)
             case "moved" | "address" if len(instruction.operands) == 2:
                 return self.shape_of_move(instruction, lanes)
-        sources = [self.operand(operand) for operand in _flat(instruction.operands[1:])]
+        sources = [self.shape_of(operand) for operand in _flat(instruction.operands[1:])]
         if any(shape is VECTOR for shape in sources) or self.narrow_source(instruction):
             return VECTOR
         known = [shape for shape in sources if shape is not None]
@@ -283,7 +285,7 @@ class Analysis:
             return UNIFORM
         if not isinstance(source, Register | Immediate | Symbol):  # packing and unpacking
             return UNIFORM if self.is_uniform(*_flat((source,))) else VECTOR
-        shape = self.operand(source)
+        shape = self.shape_of(source)
         if len(writes(instruction)) > 1:
             return UNIFORM if self.is_uniform(source) else VECTOR
         if shape is None or shape.uniform:

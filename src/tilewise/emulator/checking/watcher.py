@@ -341,7 +341,7 @@ class Checker(Watcher):
         e, at = self.e, barrier.number
         if barrier.scope == "cluster":
             return CLOCKS.BARRIERS_OF_BLOCK - 1
-        uniform = e.is_uniform(instruction.operands[at])
+        uniform = e.analysis.is_uniform(instruction.operands[at])
         value = read(e, instruction.operands[at], "u32", not uniform)
         return (value if uniform else e.first_lane(value)) & 15
 

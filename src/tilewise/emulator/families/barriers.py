@@ -77,7 +77,7 @@ def _numbers(e: Context, operands: list[Operand]) -> tuple[Value, Value | int]:
 
 def _one_of_all(e: Context, operand: Operand, wrong: int) -> Value:
     """A number that all lanes must agree on; where they do not, one that no barrier can have."""
-    if e.is_uniform(operand):
+    if e.analysis.is_uniform(operand):
         return read(e, operand, "u32", False)
     values = read(e, operand, "u32", True)
     first = e.first_lane(values)

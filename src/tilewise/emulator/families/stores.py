@@ -42,7 +42,7 @@ def store(e: Context, instruction: Instruction) -> None:
         raise unsupported(instruction, f"it stores {access.elements} elements")
     # NOTE: one local address, or a generic one that is local, is another place for every lane.
     one_place = access.uniform and access.space not in (Space.LOCAL, Space.GENERIC)
-    scalar = one_place and all(e.is_uniform(item) for item in items)
+    scalar = one_place and all(e.analysis.is_uniform(item) for item in items)
     values = [read(e, item, access.type, not scalar) for item in items]
     if covered(e, instruction):
         _fast_store(e, access, pointer_of(e, access, access.base), values)

@@ -53,7 +53,7 @@ def _members(e: Context, membermask: Operand | None) -> Value:
     """The lanes that take part: one mask for the warp, or one for each lane if they name different ones."""
     if membermask is None:
         return e.mask()
-    named = read(e, membermask, "u32", not e.is_uniform(membermask))
+    named = read(e, membermask, "u32", not e.analysis.is_uniform(membermask))
     here = e.splat(e.mask()) if named.is_vector else e.mask()
     return e.op("and", named, here)
 
@@ -94,7 +94,7 @@ def shfl(e: Context, instruction: Instruction) -> None:
     if e.result_shape(instruction) is not None:
         value = (
             read(e, a, "b32", False)
-            if e.is_uniform(a)
+            if e.analysis.is_uniform(a)
             else _lane(e, read(e, a, "b32", True), read(e, b, "u32", False))
         )
         write(e, target, value, "b32")
@@ -124,7 +124,7 @@ def source_lanes(e: Context, instruction: Instruction) -> Value:
 def _constant_of(e: Context, operand: Operand) -> int | None:
     if isinstance(operand, Immediate):
         return operand.value
-    shape = e.shape_of(operand)
+    shape = e.analysis.shape_of(operand)
     return shape.value if shape is not None and shape.uniform else None
 
 
@@ -188,7 +188,7 @@ def vote(e: Context, instruction: Instruction) -> None:
 
 def _ballot(e: Context, predicate: Operand) -> Value:
     """The lanes in which a predicate holds."""
-    if e.is_uniform(predicate):
+    if e.analysis.is_uniform(predicate):
         return e.select(read(e, predicate, "pred", False), -1, 0)
     return e.bits(read(e, predicate, "pred", True))
 
@@ -234,7 +234,7 @@ def match_(e: Context, instruction: Instruction) -> None:
     (_, a), membermask = _operands(instruction, 2)
     target, flag = _destinations(instruction, kind == "all")
     members = _members(e, membermask)
-    if e.is_uniform(a):
+    if e.analysis.is_uniform(a):
         equal: Value = members
     elif kind == "all" and not members.is_vector:
         equal = _equal_to_first(e, read(e, a, parts[-1], True), members)

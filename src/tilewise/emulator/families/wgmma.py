@@ -221,7 +221,7 @@ def _register_offsets(
 
 
 def _descriptor(e: Context, operand: Operand) -> Value:
-    if e.is_uniform(operand):
+    if e.analysis.is_uniform(operand):
         return read(e, operand, "u64", False)
     return e.first_lane(read(e, operand, "u64", True))
 
@@ -232,7 +232,7 @@ def _adds(e: Context, operand: Operand) -> Value:
         return e.const("i32", int(operand.value != 0))
     if not isinstance(operand, Register | Not):
         raise unsupported(e.now, "a predicate expected behind B")
-    if e.is_uniform(operand):
+    if e.analysis.is_uniform(operand):
         value = read(e, operand, "pred", False)
     else:
         value = e.differs(e.op("and", e.bits(read(e, operand, "pred", True)), e.mask()), 0)

@@ -244,7 +244,7 @@ def _copy(
     base = _one(e, *take_address(e, operand))
     elements = e.const("i64", fragment.line)
     if stride is not None:
-        value = read(e, stride, "u32", e.shape_of(stride) is None)
+        value = read(e, stride, "u32", e.analysis.shape_of(stride) is None)
         elements = e.wide(e.first_lane(value) if value.is_vector else value)
     step = e.op("lshr", e.op("mul", elements, fragment.bits), 3)
     space = _SPACES[space_of(instruction)]

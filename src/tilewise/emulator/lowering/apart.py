@@ -9,7 +9,7 @@ from tilewise.emulator.analysis.control_flow import EXIT, Block, Flow
 from tilewise.emulator.layout import WARP, Answer, FaultKind
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.context import Context
-from tilewise.emulator.lowering.loops import FAIR, ROUNDS, every_nth, name_loop, poll, poll_apart
+from tilewise.emulator.lowering.loops import FAIR, ROUNDS, every_nth, name_loop, poll, poll_if_due
 from tilewise.emulator.lowering.suspend import RESUME_APART, live_apart, resume, stop
 from tilewise.emulator.lowering.values import read
 
@@ -138,7 +138,7 @@ def repeat_loop_apart(e: Context, target: int) -> None:
     _, some = _find_ready(e, target)
     on = next_station(e, e.program.flow.loop_end[target], 1, target)
     e.branch(some, no=on)
-    poll_apart(e, target)
+    poll_if_due(e, target)
     if target in e.analysis.spins:
         name_loop(e, target)
         rare = every_nth(e, e.loops.fairness[target], FAIR)

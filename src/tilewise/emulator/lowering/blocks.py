@@ -7,7 +7,7 @@ from tilewise.emulator.layout import Answer, FaultKind
 from tilewise.emulator.lowering.apart import diverge, end_apart, next_station, send, take_lanes
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.instructions import complete, lower_instruction
-from tilewise.emulator.lowering.loops import ROUNDS, every_nth, name_loop, poll, poll_due
+from tilewise.emulator.lowering.loops import ROUNDS, every_nth, name_loop, poll, poll_if_due
 from tilewise.emulator.lowering.piece_functions import Pieces
 from tilewise.emulator.lowering.suspend import can_diverge, live_at, new_resume, resume, stop
 from tilewise.emulator.lowering.tables import check_operand_count, unsupported
@@ -88,18 +88,18 @@ def _go(e: Context, source: int, target: int) -> None:
 
 def _repeat_loop(e: Context, target: int) -> None:
     """Go back to a loop's start: poll the stop flag now and then, and yield if the loop waits for other warps."""
-    spins = target in e.analysis.spins
-    label, look = e.label("turn"), e.label("look")
     # NOTE: a counter for each period: what other loops count could keep this one off its multiples.
-    turn = every_nth(e, e.loops.rounds, ROUNDS) if spins else poll_due(e, target)
-    e.branch(turn, look, label, likely=False)
+    if target not in e.analysis.spins:
+        poll_if_due(e, target)
+        return
+    label, look, saved = e.label("turn"), e.label("look"), live_at(e, e.program.flow.blocks[target], 0)
+    e.branch(every_nth(e, e.loops.rounds, ROUNDS), look, label, likely=False)
     e.place(look)
-    poll(e, label if not spins else "")
-    if spins:
-        name_loop(e, target)
-        number = new_resume(e)
-        stop(e, Answer.YIELD, number, live_at(e, e.program.flow.blocks[target], 0))
-        resume(e, number, live_at(e, e.program.flow.blocks[target], 0), label)
+    poll(e)
+    name_loop(e, target)
+    number = new_resume(e)
+    stop(e, Answer.YIELD, number, saved)
+    resume(e, number, saved, label)
     e.place(label)
 
 

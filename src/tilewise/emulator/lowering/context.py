@@ -12,10 +12,14 @@ from tilewise.emulator.analysis.shapes import UNIFORM, Analysis, Shape
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, HostCall, Space
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.lowering.outline import Outline
-from tilewise.emulator.ptx.syntax import Instruction, Operand
+from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.emulator.ptx.types import llvm_scalar
 
-__all__ = ["Apart", "Context", "Loops", "Stops", "Watcher"]
+__all__ = ["WARP_PARAMETERS", "Apart", "Context", "Loops", "Stops", "Watcher"]
+
+WARP_PARAMETERS = (
+    "ptr noalias %ctx, ptr noalias %worker, ptr %block, ptr noalias %warp"  # of code that a warp runs
+)
 
 
 @dataclass(slots=True)
@@ -147,14 +151,6 @@ class Context(Emitter):
         """The value in the first lane that runs the current instruction."""
         safe = self.find_lowest(self.mask()) & 31
         return self.set(value.scalar, f"extractelement {value}, {safe}")
-
-    def shape_of(self, operand: Operand) -> Shape | None:
-        """The shape of an operand as it is read here."""
-        return self.analysis.operand(operand)
-
-    def is_uniform(self, operand: Operand) -> bool:
-        """Whether an operand is the same in every lane, as it is read here."""
-        return self.analysis.is_uniform(operand)
 
     def result_shape(self, instruction: Instruction) -> Shape | None:
         return self.analysis.results.get(id(instruction), UNIFORM)

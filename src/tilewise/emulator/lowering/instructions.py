@@ -114,7 +114,7 @@ def find_form(e: Context, instruction: Instruction) -> OperandTypes:
 def _guard_widening(e: Context, instruction: Instruction, sources: list[Value]) -> None:
     """A 32-bit index is made wider: check that none of its lanes wraps around."""
     for operand, value in zip(instruction.operands[1:], sources, strict=True):
-        shape = e.shape_of(operand)
+        shape = e.analysis.shape_of(operand)
         if shape is None or shape.uniform or value.type != "i32":
             continue
         low, high = min(shape.lanes), max(shape.lanes)

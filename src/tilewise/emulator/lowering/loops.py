@@ -25,8 +25,7 @@ __all__ = [
     "look_before",
     "name_loop",
     "poll",
-    "poll_apart",
-    "poll_due",
+    "poll_if_due",
     "yield_soon",
 ]
 
@@ -63,7 +62,7 @@ def poll(e: Context, on: str = "") -> None:
     e.branch(e.equals(stop, 0), on, "stopped", likely=True)
 
 
-def poll_due(e: Context, target: int) -> Value:
+def _poll_due(e: Context, target: int) -> Value:
     """Count the instructions of one more turn of a loop: whether it is time to poll the stop flag."""
     length = sum(len(block.instructions) for block in blocks_of_loop(e, target))
     count = e.load("i32", e.loops.turns, 4) + min(length + 8, _POLL)
@@ -71,10 +70,10 @@ def poll_due(e: Context, target: int) -> Value:
     return e.is_at_least(count, _POLL)
 
 
-def poll_apart(e: Context, target: int) -> None:
-    """Poll the stop flag if that is due, while lanes are apart."""
+def poll_if_due(e: Context, target: int) -> None:
+    """Count one more turn of a loop; poll the stop flag if that is due."""
     label, look = e.label("turn"), e.label("look")
-    e.branch(poll_due(e, target), look, label, likely=False)
+    e.branch(_poll_due(e, target), look, label, likely=False)
     e.place(look)
     poll(e, label)
     e.place(label)

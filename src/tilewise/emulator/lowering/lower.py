@@ -19,7 +19,7 @@ from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.layout import WARP, Answer
 from tilewise.emulator.lowering.apart import end_chain, list_stations, repeat_loop_apart
 from tilewise.emulator.lowering.blocks import lower_block
-from tilewise.emulator.lowering.context import Apart, Context
+from tilewise.emulator.lowering.context import WARP_PARAMETERS, Apart, Context
 from tilewise.emulator.lowering.piece_functions import Pieces
 from tilewise.emulator.lowering.suspend import can_diverge, masks_in_memory, number_deopts, waiting_blocks
 from tilewise.emulator.lowering.watch import MODES
@@ -156,6 +156,5 @@ def _write_function(e: Context, pieces: Pieces) -> str:
     body = e.lines
     e.lines = []
     _enter(e, pieces.cut)
-    arguments = "ptr noalias %ctx, ptr noalias %worker, ptr %block, ptr noalias %warp"
-    head = f"define i32 @{e.name}({arguments}) nounwind {{"
+    head = f"define i32 @{e.name}({WARP_PARAMETERS}) nounwind {{"
     return "\n".join([head, "entry:", *e.allocas, *e.lines, *body, "}"])

@@ -129,7 +129,7 @@ def take_address(e: Context, operand: Address) -> tuple[Value, tuple[int, ...] |
     if isinstance(operand.base, Symbol):
         value = address_of(e, Symbol(operand.base.name, operand.offset))
         return value, (0,) * 32
-    shape = e.shape_of(operand.base)
+    shape = e.analysis.shape_of(operand.base)
     value = _read_address(e, operand.base, shape is None)
     low = min(shape.lanes) if shape else 0
     total = operand.offset + low

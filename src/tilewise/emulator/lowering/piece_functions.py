@@ -17,7 +17,7 @@ from tilewise.emulator.analysis.control_flow import Block
 from tilewise.emulator.analysis.pieces import Cut, Piece, cut
 from tilewise.emulator.layout import WARP, Answer
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.lowering.context import Context
+from tilewise.emulator.lowering.context import WARP_PARAMETERS, Context
 from tilewise.emulator.lowering.instructions import find_form, lower_instruction
 from tilewise.emulator.lowering.suspend import keep, keep_lanes, live_at
 from tilewise.emulator.operations.operands import reads, writes
@@ -29,14 +29,7 @@ from tilewise.emulator.ptx.types import bits_of
 __all__ = ["Pieces"]
 
 _ON = -1  # what a piece returns when the warp goes on behind it
-_POINTERS = (
-    "ptr noalias %ctx",
-    "ptr noalias %worker",
-    "ptr %block",
-    "ptr noalias %warp",
-    "ptr noalias %frame",
-)
-_LANES = ("i32 %lanes_live", "i32 %lanes_here")
+_PARAMETERS = f"{WARP_PARAMETERS}, ptr noalias %frame, i32 %lanes_live, i32 %lanes_here"
 
 
 class _Slots(dict[str, str]):
@@ -170,7 +163,7 @@ class Pieces:
             e.line(f"{e.registers[register]} = getelementptr i8, ptr %warp, i64 {e.program.slots[register]}")
         e.store(Value("i32", "%lanes_live"), e.live, 4)
         e.store(Value("i32", "%lanes_here"), e.current, 4)
-        head = f"define internal i32 @{name}({', '.join((*_POINTERS, *_LANES))}) noinline nounwind {{"
+        head = f"define internal i32 @{name}({_PARAMETERS}) noinline nounwind {{"
         e.definitions[name] = "\n".join([head, "entry:", *e.allocas, *e.lines, *body, "}"])
         e.lines, e.allocas, e.rooms, e.registers, e.live, e.current = outer
         e.stops.hand_over = None

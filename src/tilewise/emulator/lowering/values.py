@@ -55,7 +55,7 @@ def read(e: Context, operand: Operand, type_: str, as_vector: bool) -> Value:
             else:
                 value_, own = special(e, name)
             if as_vector:
-                value_ = expand(e, value_, e.shape_of(operand))
+                value_ = expand(e, value_, e.analysis.shape_of(operand))
             return _fit(e, value_, type_, own)
         case Symbol():
             value_ = address_of(e, operand)

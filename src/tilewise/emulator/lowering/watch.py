@@ -44,8 +44,8 @@ class Memories:
         """Whether the memory is full, so that the launch may end."""
         return False
 
-    def worker(self, number: int) -> int:
-        """Return the address of a worker's own memory."""
+    def worker(self) -> int:
+        """Return the address of another worker's own memory."""
         return 0
 
 

@@ -26,6 +26,7 @@ from functools import partial, reduce
 from tilewise.emulator.llvm.emit import Emitter, Value, vector
 from tilewise.emulator.llvm.routine import Routine
 from tilewise.emulator.numerics import halves
+from tilewise.emulator.numerics.tensor_core import Pair, Steps
 
 __all__ = ["EXPONENT", "Rule", "Sums", "exponents", "in_turn", "rule_of"]
 
@@ -133,12 +134,7 @@ class Sums:
         self.e.call(self.rule.name, "void", a, b, count, start, result)
 
     # -- a whole instruction --------------------------------------------------------------------
-    def all(
-        self,
-        starts: Sequence[Value],
-        steps: Sequence[Sequence[tuple[Value, Value]]],
-        ranks: Sequence[Sequence[tuple[Value, Value]]],
-    ) -> list[Value]:
+    def all(self, starts: Sequence[Value], steps: Steps, ranks: Steps) -> list[Value]:
         """Return each of ``starts`` plus its products of all steps; ``ranks`` are the factors' exponents."""
         if self.rule.halved:
             return [self._halved(start, [step[i] for step in steps]) for i, start in enumerate(starts)]
@@ -168,7 +164,7 @@ class Sums:
         e.place(done)
         return [e.load(vector("float"), place, 64) for place in places]
 
-    def _listed(self, pairs: Sequence[tuple[Value, Value]], start: Value, place: str) -> None:
+    def _listed(self, pairs: Sequence[Pair], start: Value, place: str) -> None:
         """Store the factors, and call the slow path on them."""
         e = self.e
         room = [e.alloca(f"[{len(pairs) * _REGISTER} x i8]", 64) for _ in range(2)]
@@ -177,7 +173,7 @@ class Sums:
                 e.store(number, e.offset(where, k * _REGISTER), 64)
         self.call(room[0], room[1], e.const("i64", len(pairs)), start, place)
 
-    def _halved(self, start: Value, pairs: Sequence[tuple[Value, Value]]) -> Value:
+    def _halved(self, start: Value, pairs: Sequence[Pair]) -> Value:
         e = self.e
         place = e.alloca(vector("float"), 64)
         total = e.real(start, 0.0)
@@ -189,15 +185,13 @@ class Sums:
         return _one_nan(e, e.op("fadd", total, start))
 
 
-def in_turn(
-    e: Emitter, starts: Sequence[Value], steps: Sequence[Sequence[tuple[Value, Value]]], d_type: str
-) -> list[Value]:
+def in_turn(e: Emitter, starts: Sequence[Value], steps: Steps, d_type: str) -> list[Value]:
     """Return the sums of m8n8k4: products in order from zero, then C; for f16 C comes before the last two."""
     return [_one_in_turn(e, start, [step[i] for step in steps], d_type) for i, start in enumerate(starts)]
 
 
-def _one_in_turn(e: Emitter, start: Value, pairs: Sequence[tuple[Value, Value]], d_type: str) -> Value:
-    def chain(some: Sequence[tuple[Value, Value]]) -> Value:
+def _one_in_turn(e: Emitter, start: Value, pairs: Sequence[Pair], d_type: str) -> Value:
+    def chain(some: Sequence[Pair]) -> Value:
         total = e.real(start, 0.0)
         for a, b in some:
             total = e.intrinsic("llvm.fma", a, b, total)

@@ -24,7 +24,9 @@ from tilewise.emulator.numerics import halves
 
 __all__ = [
     "ELEMENTS",
+    "Pair",
     "Sparsity",
+    "Steps",
     "accumulate",
     "add_whole",
     "bit_counts",
@@ -33,12 +35,11 @@ __all__ = [
     "integer_sums",
 ]
 
-Pair = tuple[Value, Value]
+Pair = tuple[Value, Value]  # of factors
+Steps = Sequence[Sequence[Pair]]  # for each k, those of every sum
 
 
-def accumulate(
-    e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]], exact: bool = False
-) -> list[Value]:
+def accumulate(e: Emitter, sums: Sequence[Value], steps: Steps, exact: bool = False) -> list[Value]:
     """``sums``, each with its own product of every step added, as a tensor core of the emulator does.
 
     ``exact`` says that floats hold the products: then one rounding or two are the same, and a CPU without
@@ -146,9 +147,7 @@ def encode(e: Emitter, type_: str, sums: Sequence[Value]) -> list[Value]:
     return [halves.join(e, low, high) for low, high in zip(rounded[::2], rounded[1::2], strict=True)]
 
 
-def integer_sums(
-    e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]], saturate: bool
-) -> list[Value]:
+def integer_sums(e: Emitter, sums: Sequence[Value], steps: Steps, saturate: bool) -> list[Value]:
     """s32 elements of C and products of integers that are held in floats."""
     totals = accumulate(e, [e.real(vector("float"), 0.0)] * len(sums), steps, exact=True)
     return [add_whole(e, start, total, saturate) for start, total in zip(sums, totals, strict=True)]
@@ -160,7 +159,7 @@ def add_whole(e: Emitter, start: Value, total: Value, saturate: bool) -> Value:
     return e.intrinsic("llvm.sadd.sat", start, whole) if saturate else start + whole
 
 
-def bit_counts(e: Emitter, sums: Sequence[Value], steps: Sequence[Sequence[Pair]], op: str) -> list[Value]:
+def bit_counts(e: Emitter, sums: Sequence[Value], steps: Steps, op: str) -> list[Value]:
     """s32 elements of C and the bits that are left of pairs of words after ``op``."""
     totals = list(sums)
     for pairs in steps:

@@ -45,22 +45,21 @@ class Counters(Memories):
         self._ways = self.about["ways"]
         self._launch = np.array([multiprocessors, self._row], np.int64)
         self.launch = int(self._launch.ctypes.data)
-        self._workers: dict[int, npt.NDArray[np.uint8]] = {}
+        self._workers: list[npt.NDArray[np.uint8]] = []
 
-    def worker(self, number: int) -> int:
+    def worker(self) -> int:
         """Allocate a worker's zeroed memory, cached patterns first, then the rows; return its address."""
         raw = np.zeros(self._ways + self._row * self.multiprocessors + 64, np.uint8)
         start = -raw.ctypes.data % 64
-        self._workers[number] = raw[start : raw.size - 64 + start]
-        address: int = int(self._workers[number].ctypes.data)
-        return address
+        self._workers.append(raw[start : raw.size - 64 + start])
+        return int(self._workers[-1].ctypes.data)
 
     def counts(self) -> Counts:
         """Return the sum of all workers' counts."""
         total = np.zeros((self.multiprocessors, self._row // 8), np.int64)
-        for memory in self._workers.values():
+        for memory in self._workers:
             total += memory[self._ways :].view(np.int64).reshape(self.multiprocessors, -1)
-        return Counts(self.about, total, [memory[: self._ways] for memory in self._workers.values()])
+        return Counts(self.about, total, [memory[: self._ways] for memory in self._workers])
 
 
 @dataclass(frozen=True, slots=True)

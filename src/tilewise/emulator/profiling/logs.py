@@ -79,7 +79,7 @@ class Logs(Memories):
         self._header = {_CAPACITY: most, **(header or {})}
         self._logs: list[npt.NDArray[np.int64]] = []
 
-    def worker(self, number: int) -> int:
+    def worker(self) -> int:
         log = np.zeros(_HEADER // 8 + self._most * self._words, np.int64)
         for offset, value in self._header.items():
             log[offset // 8] = value

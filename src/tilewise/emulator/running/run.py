@@ -475,7 +475,7 @@ class _LaunchRun:
         own = PlainMemory(FIRST_HINT + HINT_BYTES * self.build.hints)
         seeded = not isinstance(self.runner.order, str)
         seed = self.runner.order if isinstance(self.runner.order, int) else 0
-        own.set(WORKER_WATCH, self.runner.watch.worker(number) if self.runner.watch else 0)
+        own.set(WORKER_WATCH, self.runner.watch.worker() if self.runner.watch else 0)
         own.set(16, (seed * 0x9E37_79B9_7F4A_7C15 + number + 1) % 2**64)
         awake, waiting = [self._new_resident()], list[Resident]()
         most = self._most_residents(awake[0])

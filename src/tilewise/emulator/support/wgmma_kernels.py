@@ -24,6 +24,7 @@ from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.hardware_sums import EXPONENT, Rule, Sums, exponents, rule_of
 from tilewise.emulator.numerics.tensor_core import (
     ELEMENTS,
+    Pair,
     Sparsity,
     accumulate,
     add_whole,
@@ -381,7 +382,7 @@ class _Tile:
 
     def _pairs(
         self, k: Value, listed: Value, of_row: Callable[[Value, int], Value], scalar: str
-    ) -> list[tuple[Value, Value]]:
+    ) -> list[Pair]:
         """Of the four sums, what they multiply at one k; or the exponents of that."""
         columns = self._columns(listed, k, scalar)
         return [(of_row(k, half), column) for half in range(2) for column in columns]
