@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import time
 
 import numpy as np
@@ -472,26 +473,25 @@ def test_printf_comes_in_the_order_of_blocks(
     assert list(out[[1, 21, 41, 61]]) == [9] * 4 and out.sum() == 36
 
 
-class Listed:
-    """Arguments of printf from a list."""
+def formatted(form: str, *values: int | float | bytes) -> tuple[bytes, int]:
+    """What printf makes of some values. The address of a text is its place among them, and 1 more."""
+    places = iter(range(len(values)))
 
-    def __init__(self, *values: int | float | bytes) -> None:
-        self.values = list(values)
-
-    def integer(self, size: int) -> int:
-        value = self.values.pop(0)
-        assert isinstance(value, int)
+    def fetch(size: int) -> int:
+        value = values[place := next(places)]
+        if isinstance(value, bytes):
+            return place + 1
+        if isinstance(value, float):
+            assert size == 8
+            return int.from_bytes(struct.pack("<d", value), "little")
         return value % (1 << (8 * size))
 
-    def real(self) -> float:
-        value = self.values.pop(0)
-        assert isinstance(value, float)
-        return value
+    def read_text(address: int) -> bytes:
+        text = values[address - 1]
+        assert isinstance(text, bytes)
+        return text
 
-    def text(self) -> bytes:
-        value = self.values.pop(0)
-        assert isinstance(value, bytes)
-        return value
+    return format_printf(form.encode(), fetch, read_text)
 
 
 # What C's printf gives.
@@ -522,7 +522,7 @@ FORMATS = [
 
 @pytest.mark.parametrize(("form", "values", "wanted"), FORMATS)
 def test_formats(form: str, values: tuple[int | float | bytes, ...], wanted: str) -> None:
-    text, taken = format_printf(form.encode(), Listed(*values))
+    text, taken = formatted(form, *values)
     assert text.decode() == wanted and taken == len(values)
 
 
@@ -531,7 +531,7 @@ def test_formats(form: str, values: tuple[int | float | bytes, ...], wanted: str
 )
 def test_a_width_has_an_end(form: str, values: tuple[int, ...]) -> None:
     """A number that means nothing, as a width, must not take the host's memory."""
-    assert len(format_printf(form.encode(), Listed(*values))[0]) == 1 << 16
+    assert len(formatted(form, *values)[0]) == 1 << 16
 
 
 def test_a_bad_pointer_in_printf_is_a_fault() -> None:

@@ -252,18 +252,18 @@ class Inliner(InlinedBody):
 
     # -- functions that the module does not define ------------------------------------------------
     def external(self, call: CallSite, name: str) -> None:
-        known = EXTERNAL.get(name)
-        if known is None:
+        if name not in EXTERNAL:
             raise PtxError(call.line.line, f"the function {name} is called but not defined in this PTX")
-        if len(call.arguments) < len(known.arguments):
-            raise PtxError(call.line.line, f"{name} takes {len(known.arguments)} arguments")
+        opcode, types = EXTERNAL[name]
+        if len(call.arguments) < len(types):
+            raise PtxError(call.line.line, f"{name} takes {len(types)} arguments")
         values: list[Operand] = []
-        for type_, actual in zip(known.arguments, call.arguments, strict=False):
+        for type_, actual in zip(types, call.arguments, strict=False):
             value = self.register(type_)
             self.load_argument(call.line, type_, value, actual)
             values.append(value)
         result = self.register("u32") if call.results else Register("_")
-        self.make(call.line, known.opcode, "", result, *values)
+        self.make(call.line, opcode, "", result, *values)
         for actual in call.results[:1]:
             self.store_result(call.line, "b32", actual, result)
 

@@ -112,7 +112,7 @@ class Checker(Watcher):
                 self._synchronise_access(item, instruction, SYNC.ACQUIRE)
             if item.action == "fill":
                 addresses = self.e.list_addresses(item.addresses)
-                self._call("tw_check_copy", addresses, self.e.mask(), item.size, instruction.line)
+                self._call("tw_check_copy", addresses, self.e.mask(), item.access.size, instruction.line)
             elif item.action == "store" and not instruction.line:
                 # ``malloc`` has allocated a block: record the lanes and the line of the call.
                 if line := self.allocations.get(address_of(instruction)[0]):
@@ -165,7 +165,7 @@ class Checker(Watcher):
         """The lanes whose addresses the instruction accesses."""
         e = self.e
         if item.action == "copy" and len(instruction.operands) > 3:
-            size = bytes_to_read(e, instruction.operands[3], item.size)
+            size = bytes_to_read(e, instruction.operands[3], item.access.size)
             return e.mask() & e.bits(e.differs(size, 0))
         return e.mask() & ((1 << item.rows) - 1) if 0 < item.rows < LANES else e.mask()
 
@@ -189,7 +189,7 @@ class Checker(Watcher):
         addresses, values = e.list_addresses(item.addresses), e.buffers()[1]
         written = action == Action.STORE and self._buffer_values(item, instruction, values)
         lanes = self._lanes(item, instruction)
-        described = (lanes, item.size, item.access.space, action, flags, instruction.line)
+        described = (lanes, item.access.size, item.access.space, action, flags, instruction.line)
         self._call("tw_check", addresses, *described, values if written else NULL, item.access.width)
         if done:
             e.jump(done)

@@ -59,7 +59,7 @@ def _hand_over(e: Context, instruction: Instruction, types: tuple[str, ...]) -> 
 @effect("call:vprintf", lanes="own", changes=True)
 def vprintf(e: Context, instruction: Instruction) -> None:
     """``printf``: the host reads the format and the arguments now, and writes the text when the launch ends."""
-    _hand_over(e, instruction, EXTERNAL["vprintf"].arguments)
+    _hand_over(e, instruction, EXTERNAL["vprintf"][1])
     answer, buffer = e.call_host(HostCall.PRINT, instruction.line, e.mask())
     e.leave_on_fault(answer)
     target = instruction.operands[0]
@@ -70,6 +70,6 @@ def vprintf(e: Context, instruction: Instruction) -> None:
 @effect("call:assertfail", lanes="own")
 def assertfail(e: Context, instruction: Instruction) -> None:
     """A failed ``assert``: the host reads what it says, and the launch ends."""
-    _hand_over(e, instruction, EXTERNAL["__assertfail"].arguments)
+    _hand_over(e, instruction, EXTERNAL["__assertfail"][1])
     e.call_host(HostCall.ASSERT, instruction.line, e.mask())
     _end(e, FaultKind.ASSERT, instruction)

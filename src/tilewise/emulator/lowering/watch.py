@@ -58,10 +58,6 @@ class Touch:
     addresses: Value  # of all lanes, as 64-bit numbers within the space
     rows: int  # how many lanes name rows of matrices that the warp moves together; 0 if it is no such access
 
-    @property
-    def size(self) -> int:
-        return self.access.size
-
 
 def touches(e: Context, instruction: Instruction) -> list[Touch]:
     """Return an instruction's memory accesses, with the current values of its operands.

@@ -210,7 +210,7 @@ class Counting(Watcher):
         kind = Kind.LOAD if touch.action == "load" and not touch.rows else Kind.STORE
         kind, rows = Kind.EACH if touch.action == "atomic" else kind, touch.rows or LANES
         space = _SPACES.get(access.space, "shared")
-        figures = {"space": space, "size": touch.size, "rows": rows, "kind": int(kind)}
+        figures = {"space": space, "size": touch.access.size, "rows": rows, "kind": int(kind)}
         about = self._note(instruction, number, touch.action, **figures)
         if e.general or access.lanes is None or access.space == Space.GENERIC:
             self._count_by_lane(number, touch, rows, kind)
@@ -231,7 +231,13 @@ class Counting(Watcher):
         """
         e = self.e
         fills = len(instruction.operands) > _PLAIN_COPY
-        about = {"space": "shared", "size": target.size, "rows": 32, "kind": int(Kind.EACH), "fills": fills}
+        about = {
+            "space": "shared",
+            "size": target.access.size,
+            "rows": 32,
+            "kind": int(Kind.EACH),
+            "fills": fills,
+        }
         self._note(instruction, number, "fill", **about)
         if self.targets == "":
             self.targets = e.alloca("[32 x i64]", 64)
@@ -239,7 +245,7 @@ class Counting(Watcher):
         e.store(target.addresses, self.targets, 64)
         ways = [e.offset("%watch.ways", WAY.SIZE * WAYS * (number + i)) for i in (0, 1)]
         figures = self._figures(number)
-        e.call("tw_count_copy", "void", *ways, figures, self.targets, buffer, e.mask(), target.size)
+        e.call("tw_count_copy", "void", *ways, figures, self.targets, buffer, e.mask(), target.access.size)
 
     def _figures(self, number: int) -> str:
         """Return the pointer to the figures of an access."""
@@ -251,7 +257,7 @@ class Counting(Watcher):
         buffer = e.list_addresses(touch.addresses)
         lanes = e.mask() if rows == 32 else e.mask() & ((1 << rows) - 1)
         ways = e.offset("%watch.ways", WAY.SIZE * WAYS * number)
-        given = (buffer, lanes, touch.size, touch.access.space, kind)
+        given = (buffer, lanes, touch.access.size, touch.access.space, kind)
         e.call("tw_count", "void", ways, self._figures(number), *given)
 
     def _count_by_class(
@@ -261,8 +267,8 @@ class Counting(Watcher):
         e, access = self.e, touch.access
         assert access.lanes is not None
         unit = _LINE if access.space == Space.GLOBAL else _WORD
-        count = max(1, unit // touch.size)
-        about |= {"lanes": list(access.lanes), "classes": count, "step": touch.size}
+        count = max(1, unit // touch.access.size)
+        about |= {"lanes": list(access.lanes), "classes": count, "step": touch.access.size}
         whole = e.full and not e.is_apart
         guarded = instruction.guard is not None
         e.store(access.base | WAY.KNOWN, e.offset("%watch.ways", WAY.SIZE * WAYS * number + WAY.BASE), 8)
@@ -281,7 +287,7 @@ class Counting(Watcher):
             self._count_by_lane(number, touch, about["rows"], about["kind"])
             e.jump(done)
             e.place(all_of)
-        number_of = (access.base // touch.size) & (count - 1)
+        number_of = (access.base // touch.access.size) & (count - 1)
         place = e.offset(e.offset("%watch.row", about["at"]), number_of * 8)
         self._add(place, e.const("i64", 1))
         if done:

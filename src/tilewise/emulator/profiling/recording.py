@@ -133,9 +133,9 @@ class RecordingWatcher(Watcher):
                 mask = None
                 # Not of lanes that fill with zeros alone.
                 if touch.action == "copy" and len(instruction.operands) > 3:
-                    size = bytes_to_read(self.e, instruction.operands[3], touch.size)
+                    size = bytes_to_read(self.e, instruction.operands[3], touch.access.size)
                     mask = self.e.mask() & self.e.bits(self.e.differs(size, 0))
-                about = EventKind[touch.action.upper()], int(touch.access.space), touch.size
+                about = EventKind[touch.action.upper()], int(touch.access.space), touch.access.size
                 self._emit_event(instruction, *about, touch.addresses, mask)
 
     def wait(self, instruction: Instruction) -> None:

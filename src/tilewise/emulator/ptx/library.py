@@ -9,26 +9,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 from tilewise.emulator.ptx.syntax import Instruction, PtxModule
 
 __all__ = ["EXTERNAL", "HEAP_BYTES", "LIBRARY_LINE", "add_library"]
 
 
-class External(NamedTuple):
-    """A function that CUDA provides: the instruction that stands for it, and its arguments' types.
-
-    No PTX can write such an opcode: it has a colon.
-    """
-
-    opcode: str
-    arguments: tuple[str, ...]
-
-
+# Other functions that CUDA provides: the instruction that stands for each, and its arguments' types. No PTX can write
+# such an opcode: it has a colon.
 EXTERNAL = {
-    "vprintf": External("call:vprintf", ("u64", "u64")),
-    "__assertfail": External("call:assertfail", ("u64", "u64", "u32", "u64")),
+    "vprintf": ("call:vprintf", ("u64", "u64")),
+    "__assertfail": ("call:assertfail", ("u64", "u64", "u32", "u64")),
 }
 
 _OWN = ("malloc", "free")

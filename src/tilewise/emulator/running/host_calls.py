@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -117,7 +118,16 @@ class HostCallHandler:
     def _print(self, who: _Caller, form: int, arguments: int) -> int:
         if not form:
             return -1
-        text, taken = format_printf(self._string(who, form), _PrintfArguments(self, who, arguments))
+        at = arguments
+
+        def fetch(size: int) -> int:
+            """Take the next argument: they lie one behind the other, each at a multiple of its size."""
+            nonlocal at
+            start = -(-at // size) * size
+            at = start + size
+            return int.from_bytes(self._bytes(who, start, size), "little")
+
+        text, taken = format_printf(self._string(who, form), fetch, partial(self._string, who))
         self.size += len(text)
         if self.size <= _MOST_TEXT:
             self.printed.append((who.word(who.block, BLOCK.NUMBER, 8), text))
@@ -136,7 +146,7 @@ class HostCallHandler:
             found += piece
         return found
 
-    def bytes_at(self, who: _Caller, address: int, size: int) -> bytes:
+    def _bytes(self, who: _Caller, address: int, size: int) -> bytes:
         pointer, room = self._resolve(who, address)
         if room < size:
             raise _UnreadableAddress(f"the address {address:#x}, which has no {size} bytes")
@@ -155,26 +165,3 @@ class HostCallHandler:
             if 0 <= address - start < size:
                 return base + address - start, size - (address - start)
         raise _UnreadableAddress(f"the address {address:#x}, which cannot be read")
-
-
-class _PrintfArguments:
-    """The arguments of one ``printf``: one behind the other in memory, each at a multiple of its size."""
-
-    def __init__(self, host: HostCallHandler, who: _Caller, address: int) -> None:
-        self.host, self.who, self.at = host, who, address
-
-    def _next(self, size: int) -> bytes:
-        self.at = -(-self.at // size) * size
-        found = self.host.bytes_at(self.who, self.at, size)
-        self.at += size
-        return found
-
-    def integer(self, size: int) -> int:
-        return int.from_bytes(self._next(size), "little")
-
-    def real(self) -> float:
-        return float(struct.unpack("<d", self._next(8))[0])
-
-    def text(self) -> bytes:
-        address = self.integer(8)
-        return self.host._string(self.who, address) if address else b"(null)"

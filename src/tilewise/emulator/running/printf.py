@@ -1,13 +1,14 @@
-"""``printf`` as C has it: a format, and arguments fetched one by one."""
+"""``printf`` as C has it: a format, and arguments fetched one by one, as the bits of so many bytes."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from typing import Protocol
+import struct
+from collections.abc import Callable
 
-__all__ = ["Arguments", "format_printf"]
+__all__ = ["format_printf"]
 
 _SPECIFICATION = re.compile(
     rb"%(?P<flags>[-+ #0]*)(?P<width>\*|\d+)?(?:\.(?P<precision>\*|-?\d+)?(?P<dot>))?"
@@ -20,19 +21,11 @@ _BEFORE_ZEROS = re.compile(rb"^[-+ ]?(?:0[xX])?")
 _MOST_WIDTH = 1 << 16
 
 
-class Arguments(Protocol):
-    """Where arguments come from, in order; each call takes the next."""
-
-    def integer(self, size: int) -> int:
-        """The next one's bits."""
-
-    def real(self) -> float: ...
-
-    def text(self) -> bytes:
-        """The bytes that the next one, a pointer, points to."""
+_Fetch = Callable[[int], int]  # takes the next argument, of so many bytes, and returns its bits
+_ReadText = Callable[[int], bytes]  # returns what is at an address up to a zero
 
 
-def format_printf(form: bytes, arguments: Arguments) -> tuple[bytes, int]:
+def format_printf(form: bytes, fetch: _Fetch, read_text: _ReadText) -> tuple[bytes, int]:
     """Format a printf text; return it and how many arguments it took."""
     out: list[bytes] = []
     taken = at = 0
@@ -46,7 +39,7 @@ def format_printf(form: bytes, arguments: Arguments) -> tuple[bytes, int]:
         for name in ("width", "precision"):
             number = match[name]
             if number == b"*":
-                number = _signed(arguments.integer(4), 32)
+                number = _signed(fetch(4), 32)
                 taken += 1
             numbers.append(min(int(number), _MOST_WIDTH) if number is not None else None)
         width, precision = numbers
@@ -56,7 +49,8 @@ def format_printf(form: bytes, arguments: Arguments) -> tuple[bytes, int]:
             flags, width = flags + "-", min(-width, _MOST_WIDTH)
         if precision is not None and precision < 0:
             precision = None
-        body, zeros = _one(match["kind"].decode(), match["length"] or b"", flags, precision, arguments)
+        kind, length = match["kind"].decode(), match["length"] or b""
+        body, zeros = _one(kind, length, flags, precision, fetch, read_text)
         taken += 1
         out.append(_padded(body, flags, width or 0, zeros))
     out.append(form[at:])
@@ -64,25 +58,24 @@ def format_printf(form: bytes, arguments: Arguments) -> tuple[bytes, int]:
 
 
 def _one(
-    kind: str, length: bytes, flags: str, precision: int | None, arguments: Arguments
+    kind: str, length: bytes, flags: str, precision: int | None, fetch: _Fetch, read_text: _ReadText
 ) -> tuple[bytes, bool]:
     """One argument's text, and whether zeros may stand before it."""
     if kind in "diouxX":
         bits = 64 if length in _WIDE else 32
-        value = arguments.integer(bits // 8)
+        value = fetch(bits // 8)
         bits = {b"h": 16, b"hh": 8}.get(length, bits)
         return _integer(kind, value % (1 << bits), bits, flags, precision), precision is None
     if kind == "c":
-        return bytes([arguments.integer(4) & 0xFF]), False
+        return bytes([fetch(4) & 0xFF]), False
+    bits = fetch(8)
     if kind == "s":
-        return arguments.text()[:precision], False
+        return (read_text(bits) if bits else b"(null)")[:precision], False
     if kind == "p":
-        address = arguments.integer(8)
-        return (f"{address:#x}" if address else "(nil)").encode(), False
-    if kind == "n":
-        arguments.integer(8)  # it would write; CUDA's printf does not either
+        return (f"{bits:#x}" if bits else "(nil)").encode(), False
+    if kind == "n":  # it would write; CUDA's printf does not either
         return b"", False
-    return _real(kind, arguments.real(), flags, precision)
+    return _real(kind, struct.unpack("<d", struct.pack("<Q", bits))[0], flags, precision)
 
 
 def _integer(kind: str, value: int, bits: int, flags: str, precision: int | None) -> bytes:
