@@ -100,10 +100,6 @@ class CheckRoutine(Routine):
         """Return the pointer to the lane, and 1 more, that owns this warp's private clock; 0 if it is not in use."""
         return self.slot_of_warp(CLOCKS.PRIVATE_LANE)
 
-    def has_private_clock(self) -> Value:
-        """Return whether a lane of this warp has acquired what the others have not."""
-        return self.differs(self.field(self.private_lane(), 0, "i32"), 0)
-
     def scope_clock(self, field: int, wide: int) -> Value:
         """Return a warp's clock of fences (RELEASED or PENDING) for the block's scope, or for wider ones."""
         row = self.index() * 2 + wide

@@ -137,13 +137,13 @@ class ShadowWord:
         r = self.r
         self.now, self.serial = r.now(), serial_of(r)
         self.clock, self.base = r.own_clock(), r.clock_base()
-        self.width = r.check_field(CHECK.WIDTH)
+        self.width = r.clock_width()
         self.blind = r.differs(r.check_field(CHECK.INCOMPLETE), 0)
         self.high = self.serial << WHO.LANE_BITS
         self.line = r["line"] << ACCESS.LINE_BITS
         # The lane that this clock covers further than its warp; whether a lane of this warp has a private clock.
         self.further = r.field(r.tail_of(self.clock), COVERED_LANE, "i32") >> WHO.LANE_BITS
-        self.private = r.has_private_clock()
+        self.private = r.differs(r.field(r.private_lane(), 0, "i32"), 0)
         self.proven = {column: (r.variable("i32", -1), r.variable("i32", 0)) for column in _TIME_COLUMNS}
         self.unset_ignored = r.variable("i32", _UNKNOWN)
         self.flags = r["flags"] & ((1 << ACCESS.LINE_BITS) - 1)

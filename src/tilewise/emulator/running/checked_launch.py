@@ -110,25 +110,24 @@ class Checks(Memories):
             self.table.set(i * RANGE.SIZE + RANGE.END, item.start + item.size)
             self.table.set(i * RANGE.SIZE + RANGE.CELLS, cells.address if cells else 0)
             self.table.set(i * RANGE.SIZE + RANGE.STRIDE, stride_of(item.size))
-        self.state = PlainMemory(CHECK.SIZE)
+        words = {
+            CHECK.FINDINGS: self.findings.address,
+            CHECK.CAPACITY: _CAPACITY,
+            CHECK.RANGES: self.table.address,
+            CHECK.RANGE_COUNT: len(ranges),
+            CHECK.NOW: 1,
+            CHECK.WIDTH: self.width,
+            CHECK.GRID_WIDE: int(self.syncs_blocks),
+            CHECK.INCOMPLETE: int(syncs_blocks and not self.syncs_blocks),
+            CHECK.ALONE: int(launch.blocks == 1),
+            CHECK.LAST: self.table.address if ranges else 0,
+            CHECK.SYNC_VARS: self.sync_vars.address,
+            CHECK.SYNC_VAR_COUNT: sync_vars,
+            CHECK.REGISTERS: self.registers,
+            CHECK.SHUFFLED: self.shuffled,
+        }
+        self.state = PlainMemory(CHECK.SIZE, words)
         self.launch = self.state.address
-        for offset, value in (
-            (CHECK.FINDINGS, self.findings.address),
-            (CHECK.CAPACITY, _CAPACITY),
-            (CHECK.RANGES, self.table.address),
-            (CHECK.RANGE_COUNT, len(ranges)),
-            (CHECK.NOW, 1),
-            (CHECK.WIDTH, self.width),
-            (CHECK.GRID_WIDE, int(self.syncs_blocks)),
-            (CHECK.INCOMPLETE, int(syncs_blocks and not self.syncs_blocks)),
-            (CHECK.ALONE, int(launch.blocks == 1)),
-            (CHECK.LAST, self.table.address if ranges else 0),
-            (CHECK.SYNC_VARS, self.sync_vars.address),
-            (CHECK.SYNC_VAR_COUNT, sync_vars),
-            (CHECK.REGISTERS, self.registers),
-            (CHECK.SHUFFLED, self.shuffled),
-        ):
-            self.state.set(offset, value)
 
     @staticmethod
     def _new_shadow(item: Range, unset: Unset) -> PlainMemory | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import random
-import struct
 import threading
 import time
 import zlib
@@ -71,8 +70,6 @@ _CHOSEN_FREELY = 16
 _TURNS_FREELY = 8  # that may, before every other time they take their turns by number
 _LOOK = 0.02  # seconds between looks of the waiting thread
 _SPARE_BYTES = 1 << 24  # of blocks' memory that waits for another launch
-_WATCHED_COUNT = LAUNCH.SIZE // 8
-_WATCHED_WORDS = struct.Struct(f"<{_WATCHED_COUNT}Q")
 _GENERAL = threading.Lock()
 
 
@@ -330,56 +327,53 @@ class _LaunchRun:
         self.work = native.support()
 
     def _context(self) -> PlainMemory:
-        build, launch, context = self.build, self.runner.launch, PlainMemory(LAUNCH.SIZE)
-        words = [0] * _WATCHED_COUNT
+        build, launch = self.build, self.runner.launch
         assert build.code is not None
         order = self.runner.order
-        axes = (
-            ((LAUNCH.GRID_X, LAUNCH.GRID_Y, LAUNCH.GRID_Z), launch.grid),
-            ((LAUNCH.CLUSTER_X, LAUNCH.CLUSTER_Y, LAUNCH.CLUSTER_Z), self.cluster),
-            (
-                (LAUNCH.CLUSTERS_X, LAUNCH.CLUSTERS_Y, LAUNCH.CLUSTERS_Z),
-                [size // part for size, part in zip(launch.grid, self.cluster, strict=True)],
-            ),
-        )
-        for offset, value in (
-            (LAUNCH.TOTAL, self.clusters),
-            *(place for offsets, sizes in axes for place in zip(offsets, sizes, strict=True)),
-            (LAUNCH.CLUSTER, self.blocks),
-            (LAUNCH.BLOCK_STRIDE, _block_bytes(build)),
-            (LAUNCH.EXPLICIT, int(launch.cluster is not None)),
-            (LAUNCH.PARAMS, self.parameters.address),
-            (LAUNCH.PARAM_BYTES, build.parameter_bytes),
-            (LAUNCH.RANGES, self.table_of_ranges.memory.address),
-            (LAUNCH.RANGE_COUNT, len(self.ranges)),
-            (LAUNCH.CONST, self.constants.address),
-            (LAUNCH.CONST_BYTES, build.constant_bytes),
-            (LAUNCH.SHARED_BYTES, self.shared_bytes),
-            (LAUNCH.LOCAL_BYTES, build.local_bytes),
-            (LAUNCH.FAST, build.code.address(build.symbol)),
-            (LAUNCH.GENERAL, build.general.address(build.symbol + "g") if build.general else 0),
-            (LAUNCH.FAULT, self.fault.address),
-            (LAUNCH.ORDER, _ORDERS.get(order, 2) if isinstance(order, str) else 2),
-            (LAUNCH.WARPS, build.warps),
-            (LAUNCH.THREADS, launch.threads_per_block),
-            (LAUNCH.WARP_STRIDE, build.stride),
-            (LAUNCH.DYNAMIC_BYTES, launch.shared),
-            (LAUNCH.MULTIPROCESSORS, self.runner.multiprocessors),
-            (LAUNCH.GLOBALS, self.table.address),
-            (LAUNCH.HOST, self.host.entry),
-            (LAUNCH.LENIENT, int(self.runner.lenient)),
-            (LAUNCH.ZEROS, self.zeros.address),
-            (LAUNCH.WATCH, self.runner.watch.launch if self.runner.watch else 0),
-            (LAUNCH.CHOSEN, 0 if self.chosen is None else int(self.chosen.ctypes.data)),
-            (LAUNCH.SEQUENCE, 0 if self.sequence is None else int(self.sequence.ctypes.data)),
-            (LAUNCH.STARTED, int(self.started.ctypes.data)),
-            (LAUNCH.PREREQUISITES, int(self.runner.awaited is not None)),
-            (LAUNCH.WORKSPACE, self.runner.workspace),
-            (LAUNCH.PAUSES, int(self.interleaved > 1)),
-        ):
-            words[offset // 8] = value
-        _WATCHED_WORDS.pack_into(context.bytes.data, 0, *words)
-        return context
+        clusters = [size // part for size, part in zip(launch.grid, self.cluster, strict=True)]
+        axes = {
+            (LAUNCH.GRID_X, LAUNCH.GRID_Y, LAUNCH.GRID_Z): launch.grid,
+            (LAUNCH.CLUSTER_X, LAUNCH.CLUSTER_Y, LAUNCH.CLUSTER_Z): self.cluster,
+            (LAUNCH.CLUSTERS_X, LAUNCH.CLUSTERS_Y, LAUNCH.CLUSTERS_Z): clusters,
+        }
+        words = {
+            offset: size for places, sizes in axes.items() for offset, size in zip(places, sizes, strict=True)
+        }
+        words |= {
+            LAUNCH.TOTAL: self.clusters,
+            LAUNCH.CLUSTER: self.blocks,
+            LAUNCH.BLOCK_STRIDE: _block_bytes(build),
+            LAUNCH.EXPLICIT: int(launch.cluster is not None),
+            LAUNCH.PARAMS: self.parameters.address,
+            LAUNCH.PARAM_BYTES: build.parameter_bytes,
+            LAUNCH.RANGES: self.table_of_ranges.memory.address,
+            LAUNCH.RANGE_COUNT: len(self.ranges),
+            LAUNCH.CONST: self.constants.address,
+            LAUNCH.CONST_BYTES: build.constant_bytes,
+            LAUNCH.SHARED_BYTES: self.shared_bytes,
+            LAUNCH.LOCAL_BYTES: build.local_bytes,
+            LAUNCH.FAST: build.code.address(build.symbol),
+            LAUNCH.GENERAL: build.general.address(build.symbol + "g") if build.general else 0,
+            LAUNCH.FAULT: self.fault.address,
+            LAUNCH.ORDER: _ORDERS.get(order, 2) if isinstance(order, str) else 2,
+            LAUNCH.WARPS: build.warps,
+            LAUNCH.THREADS: launch.threads_per_block,
+            LAUNCH.WARP_STRIDE: build.stride,
+            LAUNCH.DYNAMIC_BYTES: launch.shared,
+            LAUNCH.MULTIPROCESSORS: self.runner.multiprocessors,
+            LAUNCH.GLOBALS: self.table.address,
+            LAUNCH.HOST: self.host.entry,
+            LAUNCH.LENIENT: int(self.runner.lenient),
+            LAUNCH.ZEROS: self.zeros.address,
+            LAUNCH.WATCH: self.runner.watch.launch if self.runner.watch else 0,
+            LAUNCH.CHOSEN: 0 if self.chosen is None else int(self.chosen.ctypes.data),
+            LAUNCH.SEQUENCE: 0 if self.sequence is None else int(self.sequence.ctypes.data),
+            LAUNCH.STARTED: int(self.started.ctypes.data),
+            LAUNCH.PREREQUISITES: int(self.runner.awaited is not None),
+            LAUNCH.WORKSPACE: self.runner.workspace,
+            LAUNCH.PAUSES: int(self.interleaved > 1),
+        }
+        return PlainMemory(LAUNCH.SIZE, words)
 
     # -- the waiting thread -----------------------------------------------------------------------
     def run(self) -> None:

@@ -75,23 +75,17 @@ def encode(
     im2col: bool = False,
 ) -> bytes:
     """A tensor map of fields that have been checked. Interleave and swizzle are in bytes, 0 for none."""
+    mode, turned = MODES["im2col" if im2col else "tiled"], {0: 0, 32: 1, 64: 2, 128: 3}[swizzle]
     made = bytearray(BYTES)
-    struct.pack_into("<QQ", made, MAP.MAGIC, MAGIC, address)
-    struct.pack_into(f"<{len(strides)}Q", made, MAP.STRIDES, *strides)
-    struct.pack_into(f"<{len(sizes)}Q", made, MAP.SIZES, *sizes)
-    struct.pack_into(f"<{len(box)}H", made, MAP.BOX, *box)
-    struct.pack_into(f"<{len(steps)}B", made, MAP.STEPS, *steps)
-    struct.pack_into(
-        "<6B",
-        made,
-        MAP.RANK,
-        len(sizes),
-        element,
-        interleave // 16,
-        {0: 0, 32: 1, 64: 2, 128: 3}[swizzle],
-        nan,
-        MODES["im2col"] if im2col else MODES["tiled"],
-    )
-    struct.pack_into(f"<{len(lower)}h", made, MAP.LOWER, *lower)
-    struct.pack_into(f"<{len(upper)}h", made, MAP.UPPER, *upper)
+    for offset, code, numbers in (
+        (MAP.MAGIC, "Q", (MAGIC, address)),
+        (MAP.STRIDES, "Q", strides),
+        (MAP.SIZES, "Q", sizes),
+        (MAP.BOX, "H", box),
+        (MAP.STEPS, "B", steps),
+        (MAP.RANK, "B", (len(sizes), element, interleave // 16, turned, nan, mode)),
+        (MAP.LOWER, "h", lower),
+        (MAP.UPPER, "h", upper),
+    ):
+        struct.pack_into(f"<{len(numbers)}{code}", made, offset, *numbers)
     return bytes(made)
