@@ -12,9 +12,8 @@ from tilewise.devices.emulated import observe_arrays
 from tilewise.devices.host_launches import HostLauncher
 from tilewise.devices.host_modules import SavedVariables
 from tilewise.emulator.check_layout import SHUFFLED
-from tilewise.emulator.layout import FaultKind
 from tilewise.emulator.running.checked_launch import Checks
-from tilewise.emulator.running.fault_report import Range, describe_fault, name_arguments
+from tilewise.emulator.running.fault_report import Details, Range, describe_fault, name_arguments
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
 from tilewise.instruments.advice import FAULTS, FINDING_TEXTS, MBARRIER, STORE
 from tilewise.instruments.findings import Access, Finding, at_least
@@ -217,13 +216,10 @@ def _describe_shuffle(value: int) -> str:
 def _tolerated_fault(hit: Any, seen: _Launch, listing: Origins) -> Finding:
     """The finding of a fault that did not end a lenient launch."""
     tool, kind, advice = FAULTS[hit.kind.name]
-    write, place = bool(hit.flags & 1), (hit.address, hit.bytes, hit.space)
-    message = describe_fault(
-        *(FaultKind[hit.kind.name], *place, write, hit.now.block, seen.cluster),
-        *(seen.ranges, seen.build, seen.shared_bytes),
-    )
-    now = listing.access(hit.now, "write" if write else "read")
-    space = hit.space.name.lower()
+    what, space = "write" if hit.flags & 1 else "read", hit.space.name.lower()
+    details = Details(hit.kind.name, what, space, hit.address, hit.bytes, hit.now.block)
+    message = describe_fault(details, seen.cluster, seen.ranges, seen.build, seen.shared_bytes)
+    now = listing.access(hit.now, what)
     return Finding(tool, kind, message, advice, readable(seen.entry), hit.count, space, hit.address, now=now)
 
 

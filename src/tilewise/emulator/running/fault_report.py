@@ -30,6 +30,7 @@ from tilewise.errors import Deadlock, KernelFault
 from tilewise.launch import Dim3, Launch, readable
 
 __all__ = [
+    "Details",
     "Range",
     "Waiting",
     "deadlock",
@@ -76,17 +77,17 @@ def name_arguments(ranges: Sequence[Range], packed: Sequence[bytes], labels: Seq
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What a fault was, one by one."""
+    """What a fault was, one by one; ``kind`` is a name of ``FaultKind``, ``space`` a small one of ``Space``."""
 
     kind: str
     what: str  # "read" or "write"
-    block: Dim3
-    thread: Dim3
-    line: int  # of the PTX
     space: str
     address: int
     size: int
-    array: str  # that it lies in, if in any
+    block: Dim3
+    thread: Dim3 = (0, 0, 0)
+    line: int = 0  # of the PTX
+    array: str = ""  # that it lies in, if in any
 
 
 AssertionTexts = Mapping[tuple[Dim3, int], str]  # by block and thread
@@ -106,26 +107,19 @@ def fault(
     (address,) = struct.unpack_from("<Q", record, FAULT.ADDRESS)
     size, space_number, write = struct.unpack_from("<III", record, FAULT.SIZE)
     kind, space, block = FaultKind(number), Space(space_number), (x, y, z)
-    what = describe_fault(
-        kind, address, size, space, bool(write), block, cluster, ranges, build, shared_bytes
+    touched = [item.name for item in ranges if item.start <= address < item.start + item.size]
+    details = Details(
+        *(kind.name, "write" if write else "read", space.name.lower(), address, size),
+        *(block, _thread(linear, build.block), line),
+        touched[0] if touched and space == Space.GLOBAL else "",
     )
+    what = describe_fault(details, cluster, ranges, build, shared_bytes)
     if kind == FaultKind.TRAP and build.finds_workspace and not launch.cooperative:
         what = _NOT_COOPERATIVE
     if kind == FaultKind.ASSERT:
         what = assertions.get((block, linear), what)
     found = KernelFault(what + locate_thread(build, block, linear, line, cluster))
-    touched = [item.name for item in ranges if item.start <= address < item.start + item.size]
-    found.details = Details(
-        kind.name,
-        "write" if write else "read",
-        block,
-        _thread(linear, build.block),
-        line,
-        space.name.lower(),
-        address,
-        size,
-        touched[0] if touched and space == Space.GLOBAL else "",
-    )
+    found.details = details
     return found
 
 
@@ -164,24 +158,16 @@ _FIXED_TEXTS = {
 
 
 def describe_fault(
-    kind: FaultKind,
-    address: int,
-    size: int,
-    space: Space,
-    write: bool,
-    block: Dim3,
-    cluster: Dim3,
-    ranges: Sequence[Range],
-    build: Build,
-    shared_bytes: int,
+    found: Details, cluster: Dim3, ranges: Sequence[Range], build: Build, shared_bytes: int
 ) -> str:
-    """The message for a fault of a block's access, in one line."""
-    at, verb = _describe_address(address, space, block, cluster), "write" if write else "read"
+    """The message for a fault, in one line."""
+    verb, space, address, size = found.what, found.space, found.address, found.size
+    at, kind = _describe_address(address, space, found.block, cluster), FaultKind[found.kind]
     match kind:
         case FaultKind.OUT_OF_BOUNDS:
-            if space == Space.OWN and " of block " in at:
+            if space == "own" and " of block " in at:
                 where = "an access without ::cluster reaches only the block's own shared memory"
-            elif space == Space.GLOBAL:
+            elif space == "global":
                 where = _nearest(address, ranges)
             else:
                 where = _describe_size(space, build, shared_bytes)
@@ -211,16 +197,16 @@ def describe_fault(
         case FaultKind.BAD_COPY:
             return _describe_copy_fault(address, size)
         case FaultKind.MATRIX:
-            where = described(address, size, write)
-            return f"a wgmma reads {where}; {_describe_size(Space.SHARED, build, shared_bytes)}"
+            where = described(address, size, verb == "write")
+            return f"a wgmma reads {where}; {_describe_size('shared', build, shared_bytes)}"
     return _FIXED_TEXTS.get(kind, f"fault {int(kind)}")
 
 
-def _describe_address(address: int, space: Space, block: Dim3, cluster: Dim3) -> str:
+def _describe_address(address: int, space: str, block: Dim3, cluster: Dim3) -> str:
     """An address for a message; in shared memory it may be of another block of the cluster than ``block``."""
     rank = (address >> RANK_SHIFT) - 1
-    if space not in (Space.SHARED, Space.OWN) or not 0 <= rank < math.prod(cluster):
-        return f"{'shared' if space == Space.OWN else space.name.lower()} address {address:#x}"
+    if space not in ("shared", "own") or not 0 <= rank < math.prod(cluster):
+        return f"{'shared' if space == 'own' else space} address {address:#x}"
     (x, y, z), (sx, sy, sz) = block, cluster
     owner = (x - x % sx + rank % sx, y - y % sy + rank // sx % sy, z - z % sz + rank // (sx * sy))
     return f"shared address {address & OFFSETS:#x} of block {owner}"
@@ -236,13 +222,13 @@ def _describe_copy_fault(address: int, why: int) -> str:
     return f"a bulk copy: {WRONG[why]} ({address:#x})"
 
 
-def _describe_size(space: Space, build: Build, shared_bytes: int) -> str:
+def _describe_size(space: str, build: Build, shared_bytes: int) -> str:
     sizes = {
-        Space.SHARED: ("the block has", shared_bytes),
-        Space.OWN: ("the block has", shared_bytes),
-        Space.LOCAL: ("the thread has", build.local_bytes),
-        Space.CONST: ("the module has", build.constant_bytes),
-        Space.PARAM: ("the kernel has", build.parameter_bytes),
+        "shared": ("the block has", shared_bytes),
+        "own": ("the block has", shared_bytes),
+        "local": ("the thread has", build.local_bytes),
+        "const": ("the module has", build.constant_bytes),
+        "param": ("the kernel has", build.parameter_bytes),
     }
     owner, size = sizes.get(space, ("there are", 0))
     return f"{owner} {size:,} bytes of it"

@@ -59,7 +59,8 @@ from tilewise.launch import Launch, readable
 
 __all__ = ["Range", "RangeTable", "Runner"]
 
-_ORDERS = {"eager": 0, "late": 1}
+_ORDERS: dict[str | int, int] = {"eager": 0, "late": 1}
+_SEEDED = 2
 _STUCK_SECONDS = 5.0  # without any progress, when every warp only asks and waits
 _CLOSED_SECONDS = 1.0  # the same, when all that they wait for is of their own clusters
 _SNAPSHOT_SECONDS = 0.25  # between looks at the registers of blocks that do not get on
@@ -329,7 +330,6 @@ class _LaunchRun:
     def _context(self) -> PlainMemory:
         build, launch = self.build, self.runner.launch
         assert build.code is not None
-        order = self.runner.order
         clusters = [size // part for size, part in zip(launch.grid, self.cluster, strict=True)]
         axes = {
             (LAUNCH.GRID_X, LAUNCH.GRID_Y, LAUNCH.GRID_Z): launch.grid,
@@ -355,7 +355,7 @@ class _LaunchRun:
             LAUNCH.FAST: build.code.address(build.symbol),
             LAUNCH.GENERAL: build.general.address(build.symbol + "g") if build.general else 0,
             LAUNCH.FAULT: self.fault.address,
-            LAUNCH.ORDER: _ORDERS.get(order, 2) if isinstance(order, str) else 2,
+            LAUNCH.ORDER: _ORDERS.get(self.runner.order, _SEEDED),
             LAUNCH.WARPS: build.warps,
             LAUNCH.THREADS: launch.threads_per_block,
             LAUNCH.WARP_STRIDE: build.stride,
