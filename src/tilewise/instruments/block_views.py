@@ -13,16 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.layout import RANK_SHIFT
-from tilewise.emulator.profiling.accesses import (
-    LINE_BYTES,
-    Kind,
-    ideal,
-    least_sectors,
-    lines,
-    phases,
-    sectors,
-    wavefronts,
-)
+from tilewise.emulator.profiling.accesses import LINE_BYTES, Kind, LaneAccess
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.instruments.recording import Moves, NamedMatrix, Recording
 
@@ -304,8 +295,9 @@ def _pattern(
         kind = Kind.STORE
     lowest = min(lane for lane in lanes if lane is not None)
     wide = lanes if counted == size else tuple(None if lane is None else lane - lowest for lane in lanes)
+    outside, inside = LaneAccess(lanes, size), LaneAccess(wide, counted, kind)
     return Pattern(
         place, note.line, note.name, EventKind(what), shared, size, width, lanes, len(events), events[0],
-        sectors(lanes, size), least_sectors(lanes, size), lines(lanes, size),
-        wavefronts(wide, counted, kind), phases(wide, counted, kind), ideal(wide, counted, kind),
+        outside.sectors(), outside.least_sectors(), outside.lines(),
+        inside.wavefronts(), inside.phases(), inside.ideal(),
     )  # fmt: skip

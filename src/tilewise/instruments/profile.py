@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES, sectors
+from tilewise.emulator.profiling.accesses import LINE_BYTES, SECTOR_BYTES, LaneAccess
 from tilewise.emulator.profiling.counted import AccessCounts, Counts
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import Gpu
@@ -199,7 +199,8 @@ class Profile(Mapping[str, float]):
         size, touched = place.size, [row.address for row in rows]
         first = min(touched, default=0) // LINE_BYTES * LINE_BYTES
         head = f"{place.name}, {size} bytes a lane, {len(rows)} lanes: "
-        head += f"{sectors(touched, size)} sectors in {len({row.line for row in rows})} lines of {LINE_BYTES} bytes"
+        sectors, lines = LaneAccess(touched, size).sectors(), len({row.line for row in rows})
+        head += f"{sectors} sectors in {lines} lines of {LINE_BYTES} bytes"
         listed = [
             f"{row.lane:>4}  {row.address:#x}  {row.address - first:>8}  {(row.address - first) // LINE_BYTES:>4}  "
             f"{(row.address - first) // SECTOR_BYTES:>6}"

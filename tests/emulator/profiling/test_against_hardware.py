@@ -16,14 +16,7 @@ import pytest
 import tilewise as tw
 from tests.hardware.job import code_digest
 from tests.harness.counts import copy_passes, copy_waves
-from tilewise.emulator.profiling.accesses import (
-    Kind,
-    atomic_sectors,
-    ideal,
-    phases,
-    sectors,
-    wavefronts,
-)
+from tilewise.emulator.profiling.accesses import Kind, LaneAccess
 from tilewise.instruments.profile import Profile
 
 FOLDER = Path(__file__).parents[2] / "golden" / "hardware"
@@ -77,17 +70,19 @@ def test_wavefronts_of_shared_memory() -> None:
     """Every pattern of lanes, of loads, stores, matrices, atomics and copies: wavefronts and ideal ones."""
     assert len(SHARED) > 400
     for row in SHARED:
-        lanes, size, kind = lanes_of(row), size_of(row["entry"]), kind_of(row["entry"])
-        counts = row["counts"]
+        access, counts = (
+            LaneAccess(lanes_of(row), size_of(row["entry"]), kind_of(row["entry"])),
+            row["counts"],
+        )
         runs = counts.get("smsp__sass_inst_executed_op_shared.sum", TURNS)
-        assert counts["memory_l1_wavefronts_shared"] == runs * wavefronts(lanes, size, kind), row["launch"]
-        assert counts["memory_l1_wavefronts_shared_ideal"] == runs * ideal(lanes, size, kind), row["launch"]
+        assert counts["memory_l1_wavefronts_shared"] == runs * access.wavefronts(), row["launch"]
+        assert counts["memory_l1_wavefronts_shared_ideal"] == runs * access.ideal(), row["launch"]
 
 
 def test_conflicts_of_wide_loads() -> None:
     for row in rows_of("wide loads"):
-        lanes, size = lanes_of(row), size_of(row["entry"])
-        conflicts = wavefronts(lanes, size) - phases(lanes, size)
+        access = LaneAccess(lanes_of(row), size_of(row["entry"]))
+        conflicts = access.wavefronts() - access.phases()
         measured = row["counts"].get("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", 0)
         assert measured == TURNS * conflicts, row["launch"]
 
@@ -96,7 +91,7 @@ def test_sectors_of_global_memory() -> None:
     """The kernels read an offset for each lane first: 4 sectors."""
     assert len(GLOBAL) > 100
     for row in GLOBAL:
-        touched = TURNS * sectors(lanes_of(row), size_of(row["entry"]))
+        touched = TURNS * LaneAccess(lanes_of(row), size_of(row["entry"])).sectors()
         assert row["counts"]["memory_l2_theoretical_sectors_global"] == touched + 4, row["launch"]
 
 
@@ -107,7 +102,8 @@ def test_sectors_of_atomics() -> None:
         # Where the assembler saw that nobody reads what was there, atom became red.
         names = [f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("atom", "red")]
         measured = sum(row["counts"].get(name, 0) for name in names)
-        assert measured == TURNS * atomic_sectors(lanes_of(row), size_of(row["entry"])), row["launch"]
+        requested = LaneAccess(lanes_of(row), size_of(row["entry"])).atomic_sectors()
+        assert measured == TURNS * requested, row["launch"]
 
 
 def test_copies_between_any_places() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import tilewise as tw
 from tests.harness.counts import Array, banks, copy_passes, copy_waves, counted, groups, pieces
-from tilewise.emulator.profiling.accesses import ideal, least_sectors
+from tilewise.emulator.profiling.accesses import LaneAccess
 from tilewise.emulator.profiling.counted import AccessCounts
 
 HEAD = """.version 8.0
@@ -313,12 +313,10 @@ def test_a_generic_access_that_goes_to_either_memory() -> None:
 
 def test_nothing_is_ideal_that_takes_more_than_was_taken() -> None:
     same, apart = [128] * 32, [16 * lane for lane in range(32)]
-    assert (ideal(same, 16), ideal(apart, 16), ideal(same, 4)) == (2, 4, 1)
-    assert (least_sectors(same, 4), least_sectors(apart, 4), least_sectors([None] * 31 + [30], 4)) == (
-        1,
-        4,
-        1,
-    )
+    wide = [LaneAccess(same, 16), LaneAccess(apart, 16), LaneAccess(same, 4)]
+    assert [access.ideal() for access in wide] == [2, 4, 1]
+    narrow = [LaneAccess(lanes, 4) for lanes in (same, apart, [None] * 31 + [30])]
+    assert [access.least_sectors() for access in narrow] == [1, 4, 1]
 
 
 def test_what_the_fast_build_gives_up() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tilewise.emulator.profiling.accesses import turns
+from tilewise.emulator.profiling.accesses import LaneAccess
 
 RESULTS = Path(__file__).parents[3] / "docs/results"
 
@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parents[3] / "docs/results"
 def test_turns_are_the_cycles_of_loads_on_an_h200() -> None:
     """Lines that lie in banks of their own take up to half a cycle more than four lines a cycle would."""
     for load in json.loads((RESULTS / "load-turns-2026-11-23.json").read_text())["loads"]:
-        counted = turns(load["offsets"], load["bytes"], cached=load["space"] == "global")
+        counted = LaneAccess(load["offsets"], load["bytes"]).turns(cached=load["space"] == "global")
         assert 0.99 * counted <= load["cycles"] <= 1.05 * counted + 0.8, load
         if load["space"] == "shared":
             assert load["cycles"] == pytest.approx(counted, rel=0.01), load

@@ -15,11 +15,6 @@ __all__ = [
     "Shape",
     "add_shapes",
     "comparison_bound",
-    "constant_value",
-    "join_bits",
-    "mask_shape",
-    "scale_shape",
-    "shift_shape_right",
     "thread_lanes",
     "trailing_zeros",
     "wrap_to_type",
@@ -46,6 +41,73 @@ class Shape:
     def apart(self) -> bool:
         """Whether u and the lanes' amounts share no set bit, so that their sum equals their bitwise or."""
         return min(self.lanes) >= 0 and max(self.lanes) < (1 << self.zeros)
+
+    def _limited(self) -> Shape | None:
+        """Forget lanes or value where the numbers grow too large; forgetting is always right.
+
+        NOTE: lanes stay below 2^31, so that they are what they say in registers of 32 bits too.
+        """
+        if not self.uniform and (max(self.lanes) >= 2**31 or min(self.lanes) <= -(2**31)):
+            return VECTOR
+        if self.value is not None and not -(2**62) < self.value < 2**62:
+            return Shape(self.lanes, 0)
+        return self
+
+    def constant_below(self, limit: int) -> int | None:
+        """Return a uniform shape's value if it is known, not negative and less than a limit; else None."""
+        value = self.value if self.uniform else None
+        return value if value is not None and 0 <= value < limit else None
+
+    def scaled(self, factor: int) -> Shape | None:
+        zeros = min(self.zeros + trailing_zeros(factor), TOP_ZEROS)
+        value = self.value * factor if self.value is not None else None
+        lanes = _ZERO if self.uniform else tuple(lane * factor for lane in self.lanes)
+        return Shape(lanes, zeros, value)._limited()
+
+    def shifted_right(self, by: int, bits: int) -> Shape | None:
+        if self.uniform:
+            known = self.value is not None and 0 <= self.value < 2 ** (bits - 1)
+            value = self.value >> by if known and self.value is not None else None
+            return Shape(zeros=max(0, min(self.zeros, bits) - by), value=value)
+        if not self.apart or (self.value is None and self.zeros < by):
+            return VECTOR
+        if self.value is None:
+            return Shape(tuple(lane >> by for lane in self.lanes), self.zeros - by)
+        if not 0 <= self.value < 2**31:
+            return VECTOR
+        moved = self.value >> by
+        lanes = tuple(((self.value + lane) >> by) - moved for lane in self.lanes)
+        return Shape(lanes, trailing_zeros(moved), moved)
+
+    def masked(self, other: Shape) -> Shape | None:
+        """Return the shape of ``and``."""
+        a, mask = (self, other) if other.value is not None and other.uniform else (other, self)
+        value = a.value & mask.value if a.value is not None and mask.value is not None else None
+        if a.uniform and mask.uniform:
+            zeros = max(a.zeros, mask.zeros) if value is None else trailing_zeros(value)
+            return Shape(zeros=zeros, value=value)
+        if mask.value is None or not mask.uniform or not a.apart:
+            return VECTOR
+        lanes = tuple(lane & mask.value for lane in a.lanes)
+        if value is not None:
+            return Shape(lanes, trailing_zeros(value), value)
+        low = (1 << a.zeros) - 1
+        if mask.value >= 0 and mask.value & ~low == 0:
+            return Shape(lanes, TOP_ZEROS, 0)
+        return Shape(lanes, max(a.zeros, trailing_zeros(mask.value)))
+
+    def joined(self, other: Shape) -> Shape | None:
+        """Return the shape of ``or`` or ``xor``: a sum where the operands share no set bit, else a vector."""
+        a, b = (other, self) if self.uniform else (self, other)
+        if a.uniform:
+            return Shape(zeros=min(a.zeros, b.zeros))
+        if not b.uniform or not a.apart:
+            return VECTOR
+        if a.value == 0 and min(a.lanes) >= 0 and b.zeros >= max(a.lanes).bit_length():
+            return Shape(a.lanes, b.zeros)
+        if b.value is not None and b.value >= 0 and b.value & ((1 << max(a.lanes).bit_length()) - 1) == 0:
+            return Shape(a.lanes, min(a.zeros, b.zeros)) if a.value is None else VECTOR
+        return VECTOR
 
 
 UNIFORM = Shape()
@@ -113,19 +175,7 @@ def add_shapes(a: Shape | None, b: Shape | None) -> Shape | None:
         lanes = tuple(x + y for x, y in zip(a.lanes, b.lanes, strict=True))
     value = a.value + b.value if a.value is not None and b.value is not None else None
     zeros = min(a.zeros, b.zeros) if value is None else trailing_zeros(value)
-    return _limit_shape(Shape(lanes, zeros, value))
-
-
-def scale_shape(a: Shape, factor: int) -> Shape | None:
-    zeros = min(a.zeros + trailing_zeros(factor), TOP_ZEROS)
-    value = a.value * factor if a.value is not None else None
-    return _limit_shape(Shape(_ZERO if a.uniform else tuple(lane * factor for lane in a.lanes), zeros, value))
-
-
-def constant_value(shape: Shape, below: int) -> int | None:
-    """Return a uniform shape's value if it is known, not negative and less than ``below``; else None."""
-    value = shape.value if shape.uniform else None
-    return value if value is not None and 0 <= value < below else None
+    return Shape(lanes, zeros, value)._limited()
 
 
 def wrap_to_type(value: int, type_: str) -> int:
@@ -133,65 +183,3 @@ def wrap_to_type(value: int, type_: str) -> int:
     bits = bits_of(type_)
     value %= 1 << bits
     return value - (1 << bits) if type_[0] == "s" and value >> (bits - 1) else value
-
-
-def _limit_shape(shape: Shape) -> Shape | None:
-    """Forget a shape's lanes or value where the numbers grow too large; forgetting is always right.
-
-    NOTE: lanes stay below 2^31, so that they are what they say in registers of 32 bits too.
-    """
-    if not shape.uniform and (max(shape.lanes) >= 2**31 or min(shape.lanes) <= -(2**31)):
-        return VECTOR
-    if shape.value is not None and not -(2**62) < shape.value < 2**62:
-        return Shape(shape.lanes, 0)
-    return shape
-
-
-def shift_shape_right(a: Shape, by: int, bits: int) -> Shape | None:
-    if a.uniform:
-        known = a.value is not None and 0 <= a.value < 2 ** (bits - 1)
-        value = a.value >> by if known and a.value is not None else None
-        return Shape(zeros=max(0, min(a.zeros, bits) - by), value=value)
-    if not a.apart or (a.value is None and a.zeros < by):
-        return VECTOR
-    if a.value is not None and not 0 <= a.value < 2**31:
-        return VECTOR
-    if a.value is not None:
-        values = [(a.value + lane) >> by for lane in a.lanes]
-        return Shape(tuple(v - (a.value >> by) for v in values), trailing_zeros(a.value >> by), a.value >> by)
-    return Shape(tuple(lane >> by for lane in a.lanes), a.zeros - by)
-
-
-def mask_shape(sources: list[Shape]) -> Shape | None:
-    a, mask = sources
-    if mask.value is None or not mask.uniform:
-        a, mask = mask, a
-    if a.uniform and mask.uniform:
-        value = a.value & mask.value if a.value is not None and mask.value is not None else None
-        return Shape(zeros=max(a.zeros, mask.zeros) if value is None else trailing_zeros(value), value=value)
-    if mask.value is None or not mask.uniform or not a.apart:
-        return VECTOR
-    lanes = tuple(lane & mask.value for lane in a.lanes)
-    if a.value is not None:
-        value = a.value & mask.value
-        return Shape(lanes, trailing_zeros(value), value)
-    low = (1 << a.zeros) - 1
-    if mask.value >= 0 and mask.value & ~low == 0:
-        return Shape(lanes, TOP_ZEROS, 0)
-    return Shape(lanes, max(a.zeros, trailing_zeros(mask.value)))
-
-
-def join_bits(sources: list[Shape]) -> Shape | None:
-    """Return the shape of ``or`` or ``xor``: a sum where the operands share no set bit, else a vector."""
-    a, b = sources
-    if a.uniform and b.uniform:
-        return Shape(zeros=min(a.zeros, b.zeros))
-    if a.uniform:
-        a, b = b, a
-    if not b.uniform or not a.apart:
-        return VECTOR
-    if a.value == 0 and min(a.lanes) >= 0 and b.zeros >= max(a.lanes).bit_length():
-        return Shape(a.lanes, b.zeros)
-    if b.value is not None and b.value >= 0 and b.value & ((1 << max(a.lanes).bit_length()) - 1) == 0:
-        return Shape(a.lanes, min(a.zeros, b.zeros)) if a.value is None else VECTOR
-    return VECTOR

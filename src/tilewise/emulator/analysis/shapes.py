@@ -20,11 +20,6 @@ from tilewise.emulator.analysis.shape import (
     Shape,
     add_shapes,
     comparison_bound,
-    constant_value,
-    join_bits,
-    mask_shape,
-    scale_shape,
-    shift_shape_right,
     thread_lanes,
     trailing_zeros,
     wrap_to_type,
@@ -312,20 +307,20 @@ class Analysis:
             case "sum":
                 return add_shapes(sources[0], sources[1])
             case "difference":
-                return add_shapes(sources[0], scale_shape(sources[1], -1))
+                return add_shapes(sources[0], sources[1].scaled(-1))
             case "product":
                 return self.shape_of_product(instruction, sources[0], sources[1])
             case "product and sum":
                 product = self.shape_of_product(instruction, sources[0], sources[1])
                 return add_shapes(product, sources[2])
-            case "shifted left" if (by := constant_value(sources[1], 64)) is not None:
-                return scale_shape(sources[0], 1 << by)
-            case "shifted right" if (by := constant_value(sources[1], 32)) is not None:
-                return shift_shape_right(sources[0], by, bits_of(parts[-1]))
+            case "shifted left" if (by := sources[1].constant_below(64)) is not None:
+                return sources[0].scaled(1 << by)
+            case "shifted right" if (by := sources[1].constant_below(32)) is not None:
+                return sources[0].shifted_right(by, bits_of(parts[-1]))
             case "and":
-                return mask_shape(sources[:2])
+                return sources[0].masked(sources[1])
             case "or" | "xor":
-                return join_bits(sources[:2])
+                return sources[0].joined(sources[1])
             case "converted":
                 return self.shape_of_conversion(instruction, sources[0])
             case "selected":
@@ -346,8 +341,8 @@ class Analysis:
             a = Shape(a.lanes, a.zeros, wrap_to_type(a.value, type_))
         elif wide and not a.uniform:
             widened = self.widen_shape(instruction, a)
-            return scale_shape(widened, factor) if widened is not None else VECTOR
-        return scale_shape(a, factor)
+            return widened.scaled(factor) if widened is not None else VECTOR
+        return a.scaled(factor)
 
     def shape_of_conversion(self, instruction: Instruction, source: Shape) -> Shape | None:
         to, of = instruction.parts[-2:] if len(instruction.parts) > 1 else ("", "")

@@ -21,33 +21,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = [
-    "BANKS",
-    "LINE_BYTES",
-    "SECTOR_BYTES",
-    "TAGS",
-    "WORD_BYTES",
-    "Kind",
-    "atomic_sectors",
-    "ideal",
-    "lanes_a_phase",
-    "least_sectors",
-    "lines",
-    "phases",
-    "sectors",
-    "turns",
-    "wavefronts",
-]
+__all__ = ["BANKS", "LINE_BYTES", "SECTOR_BYTES", "TAGS", "WORD_BYTES", "Kind", "LaneAccess", "lanes_a_phase"]
 
 BANKS = 32
 WORD_BYTES = 4
 SECTOR_BYTES = 32
 LINE_BYTES = 128
 TAGS = 4  # lines that the L1 looks up at a time
-
-Lanes = Sequence[int | None]  # the address of each; None for one that does not take part
 
 
 class Kind(IntEnum):
@@ -63,88 +46,86 @@ def lanes_a_phase(size: int) -> int:
     return 32 if size <= WORD_BYTES else BANKS * WORD_BYTES // size
 
 
-def _running(addresses: Lanes) -> list[int]:
-    """Return the addresses of the lanes that take part."""
-    return [a for a in addresses if a is not None]
-
-
-def _in_pairs(addresses: Lanes) -> bool:
-    """Whether neighbouring lanes have one address, as far as both run."""
-    return any(
-        all(a is None or addresses[lane ^ by] in (a, None) for lane, a in enumerate(addresses))
-        for by in (1, 2)
-    )
-
-
-def _phases(addresses: Lanes, size: int, kind: Kind) -> list[list[int]]:
-    """Return the addresses of each phase that has a running lane."""
-    step = lanes_a_phase(size)
-    if step < len(addresses) and kind is Kind.LOAD and _in_pairs(addresses):
-        step *= 2
-    found = [_running(addresses[i : i + step]) for i in range(0, len(addresses), step)]
-    return [phase for phase in found if phase]
-
-
 def _words(addresses: Sequence[int], size: int) -> list[int]:
     return [(a + byte) // WORD_BYTES for a in addresses for byte in range(0, size, min(size, WORD_BYTES))]
 
 
-def wavefronts(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
-    """Return the wavefronts of a warp's access to shared memory."""
-    total = 0
-    for phase in _phases(addresses, size, kind):
-        listed = _words(phase, size)
-        wanted = [0] * BANKS
-        for word in listed if kind is Kind.EACH else set(listed):
-            wanted[word % BANKS] += 1
-        total += max(wanted)
-    return total
+@dataclass(frozen=True, slots=True)
+class LaneAccess:
+    """A warp's access: the address of each lane, or None if it does not take part, and the bytes of each."""
 
+    addresses: Sequence[int | None]
+    size: int
+    kind: Kind = Kind.LOAD
 
-def phases(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
-    """Return the wavefronts of an access if it had no bank conflicts."""
-    return len(_phases(addresses, size, kind))
+    @property
+    def running(self) -> list[int]:
+        """The addresses of the lanes that take part."""
+        return [a for a in self.addresses if a is not None]
 
+    # -- shared memory ----------------------------------------------------------------------------
+    @property
+    def _in_pairs(self) -> bool:
+        """Whether neighbouring lanes have one address, as far as both run."""
+        there = self.addresses
+        return any(
+            all(a is None or there[lane ^ by] in (a, None) for lane, a in enumerate(there)) for by in (1, 2)
+        )
 
-def ideal(addresses: Lanes, size: int, kind: Kind = Kind.LOAD) -> int:
-    """Return the wavefronts of as many bytes side by side, at most those that the access takes."""
-    running = len(_running(addresses))
-    return min(wavefronts(addresses, size, kind), -(-running // lanes_a_phase(size)))
+    def _phases(self) -> list[list[int]]:
+        """Return the addresses of each phase that has a running lane."""
+        step, every = lanes_a_phase(self.size), self.addresses
+        if step < len(every) and self.kind is Kind.LOAD and self._in_pairs:
+            step *= 2
+        found = [[a for a in every[i : i + step] if a is not None] for i in range(0, len(every), step)]
+        return [phase for phase in found if phase]
 
+    def wavefronts(self) -> int:
+        """Return the wavefronts of an access to shared memory."""
+        total = 0
+        for phase in self._phases():
+            listed = _words(phase, self.size)
+            wanted = [0] * BANKS
+            for word in listed if self.kind is Kind.EACH else set(listed):
+                wanted[word % BANKS] += 1
+            total += max(wanted)
+        return total
 
-def turns(addresses: Lanes, size: int, cached: bool) -> int:
-    """Return the turns of a warp's load, from shared memory or from lines of global memory in the L1."""
-    words = _words(_running(addresses), size)
-    most = max(Counter(word % BANKS for word in set(words)).values(), default=0)
-    return max(most, -(-lines(addresses, size) // TAGS)) if cached else most
+    def phases(self) -> int:
+        """Return the wavefronts if there were no bank conflicts."""
+        return len(self._phases())
 
+    def ideal(self) -> int:
+        """Return the wavefronts of as many bytes side by side, at most those that the access takes."""
+        return min(self.wavefronts(), -(-len(self.running) // lanes_a_phase(self.size)))
 
-def sectors(addresses: Lanes, size: int) -> int:
-    """Return how many sectors a warp's access to global memory touches."""
-    return _pieces(addresses, size, SECTOR_BYTES)
+    def turns(self, cached: bool) -> int:
+        """Return the turns of a load, from shared memory or from lines of global memory in the L1."""
+        words = set(_words(self.running, self.size))
+        most = max(Counter(word % BANKS for word in words).values(), default=0)
+        return max(most, -(-self.lines() // TAGS)) if cached else most
 
+    # -- global memory ----------------------------------------------------------------------------
+    def sectors(self) -> int:
+        """Return how many sectors the access touches."""
+        return self._pieces(SECTOR_BYTES)
 
-def least_sectors(addresses: Lanes, size: int) -> int:
-    """Return the sectors of as many bytes side by side, at most those that the access touches."""
-    running = len(_running(addresses))
-    return min(sectors(addresses, size), -(-running * size // SECTOR_BYTES))
+    def least_sectors(self) -> int:
+        """Return the sectors of as many bytes side by side, at most those that the access touches."""
+        return min(self.sectors(), -(-len(self.running) * self.size // SECTOR_BYTES))
 
+    def atomic_sectors(self) -> int:
+        """Return the sectors that an atomic access requests."""
+        most: dict[int, int] = {}
+        for word, count in Counter(_words(self.running, max(self.size, WORD_BYTES))).items():
+            sector = word * WORD_BYTES // SECTOR_BYTES
+            most[sector] = max(most.get(sector, 0), count)
+        return sum(most.values())
 
-def atomic_sectors(addresses: Lanes, size: int) -> int:
-    """Return the sectors that an atomic access requests."""
-    wanted = Counter(_words(_running(addresses), max(size, WORD_BYTES)))
-    most: dict[int, int] = {}
-    for word, count in wanted.items():
-        sector = word * WORD_BYTES // SECTOR_BYTES
-        most[sector] = max(most.get(sector, 0), count)
-    return sum(most.values())
+    def lines(self) -> int:
+        """Return how many cache lines the access touches."""
+        return self._pieces(LINE_BYTES)
 
-
-def lines(addresses: Lanes, size: int) -> int:
-    """Return how many cache lines an access touches."""
-    return _pieces(addresses, size, LINE_BYTES)
-
-
-def _pieces(addresses: Lanes, size: int, unit: int) -> int:
-    reached = (range(a // unit, (a + size - 1) // unit + 1) for a in _running(addresses))
-    return len(set().union(*reached))
+    def _pieces(self, unit: int) -> int:
+        reached = (range(a // unit, (a + self.size - 1) // unit + 1) for a in self.running)
+        return len(set().union(*reached))

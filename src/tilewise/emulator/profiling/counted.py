@@ -11,17 +11,7 @@ import numpy.typing as npt
 
 from tilewise.emulator.build import Build
 from tilewise.emulator.lowering.watch import Memories
-from tilewise.emulator.profiling.accesses import (
-    Kind,
-    atomic_sectors,
-    ideal,
-    least_sectors,
-    lines,
-    phases,
-    sectors,
-    turns,
-    wavefronts,
-)
+from tilewise.emulator.profiling.accesses import Kind, LaneAccess
 from tilewise.emulator.profiling.copies import CopyFigure
 from tilewise.emulator.profiling.counting import BLOCK_COUNTS
 from tilewise.emulator.profiling.slow_path_counts import CLASSES, TABLE
@@ -267,27 +257,29 @@ class Counts:
         kind = Kind(about["kind"])
         for base, runs, threads in self._static(about):
             lanes = [base + lane if i < about["rows"] else None for i, lane in enumerate(about["lanes"])]
+            access = LaneAccess(lanes, size, kind)
             figure[Figure.RUNS] += runs
             figure[Figure.THREADS] += threads
-            figure[Figure.DISTINCT] += runs * len({lane for lane in lanes if lane is not None})
-            figure[Figure.TURNS] += runs * turns(lanes, size, cached=about["space"] != "shared")
+            figure[Figure.DISTINCT] += runs * len(set(access.running))
+            figure[Figure.TURNS] += runs * access.turns(cached=about["space"] != "shared")
             if about["space"] == "shared":
                 figure[Figure.SHARED] += runs
-                figure[Figure.SHARING] += runs * wavefronts(lanes, size, Kind.STORE)
+                figure[Figure.SHARING] += runs * LaneAccess(lanes, size, Kind.STORE).wavefronts()
                 for width in waves:
                     # An access that is wider than these begins where it has to; all its lanes move alike.
                     whole = lanes if width == size else [None if a is None else a - base for a in lanes]
-                    waves[width] += runs * wavefronts(whole, width, kind)
-                    ideals[width] += runs * ideal(whole, width, kind)
-                    stages[width] += runs * phases(whole, width, kind)
+                    wide = LaneAccess(whole, width, kind)
+                    waves[width] += runs * wide.wavefronts()
+                    ideals[width] += runs * wide.ideal()
+                    stages[width] += runs * wide.phases()
             else:
                 figure[Figure.GLOBAL] += runs
-                figure[Figure.SECTORS] += runs * sectors(lanes, size)
-                figure[Figure.LINES] += runs * lines(lanes, size)
-                figure[Figure.LEAST] += runs * least_sectors(lanes, size)
+                figure[Figure.SECTORS] += runs * access.sectors()
+                figure[Figure.LINES] += runs * access.lines()
+                figure[Figure.LEAST] += runs * access.least_sectors()
                 # All lanes at one address: as many as run, where others do not.
                 alone = len(set(about["lanes"])) == 1
-                figure[Figure.ASKED] += threads if alone else runs * atomic_sectors(lanes, size)
+                figure[Figure.ASKED] += threads if alone else runs * access.atomic_sectors()
         return AccessCounts(
             about["line"], about["name"], about["action"], about["space"], size,
             figure[Figure.RUNS], figure[Figure.THREADS], figure[Figure.SHARED], figure[Figure.GLOBAL],

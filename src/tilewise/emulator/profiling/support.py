@@ -272,7 +272,7 @@ def _count_pieces(r: Routine, addresses: Ptr, mask: I32, shift: I32) -> None:
 
 @routine("tw_count_asked", "i32")
 def _count_atomic_sectors(r: Routine, addresses: Ptr, mask: I32) -> None:
-    """Return ``accesses.atomic_sectors`` of lanes that are aligned to their size."""
+    """Return ``LaneAccess.atomic_sectors`` of lanes that are aligned to their size."""
     total = r.variable("i32", 0)
     with r.each_lane(mask) as lane:
         here = r.element(addresses, lane, "i64")
