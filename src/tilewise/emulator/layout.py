@@ -222,7 +222,7 @@ class WARP:
     GATE = 656  # where it stopped with lanes apart: lanes at a barrier that all of them must come to
     GATE_LINE = 660  # of the PTX, where they are
     DEPENDENT = 664  # lanes that wait for the end of the launch before
-    PRODUCTS = 704  # what it knows of its wgmma in flight: 64 bytes, as in support_wgmma.py
+    PRODUCTS = 704  # what it knows of its wgmma in flight: 64 bytes, as in ``wgmma_queue.py``
     HEADER = 768  # then come the masks of waiting lanes by block
 
 

@@ -38,7 +38,7 @@ from tilewise.emulator.ptx.syntax import (
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.errors import UnknownNameError
 
-__all__ = ["Inliner", "inline_calls"]
+__all__ = ["inline_calls"]
 
 _MOST_CALLS = 100  # within one another
 
@@ -48,7 +48,12 @@ def inline_calls(module: PtxModule, entry: str) -> PtxFunction:
     function = module.function(entry)
     if function is None or not function.entry or function.declared_only:
         raise UnknownNameError("kernel", entry, [f.name for f in module.functions.values() if f.entry])
-    return Inliner(module, function).run()
+    inliner = Inliner(module, function)
+    inliner.result.registers.update(function.registers)
+    inliner.expand(Frame(function, "", None))
+    pass_in_registers(inliner.result)
+    inliner.lay_out()
+    return inliner.result
 
 
 class Inliner(InlinedBody):
@@ -57,13 +62,6 @@ class Inliner(InlinedBody):
         self.taken: list[str] | None = None
         self.is_recursive = cache(partial(is_recursive, module))
         self.stack = Stack(self)
-
-    def run(self) -> PtxFunction:
-        self.result.registers.update(self.entry.registers)
-        self.expand(Frame(self.entry, "", None))
-        pass_in_registers(self.result)
-        self.lay_out()
-        return self.result
 
     # -- a body ---------------------------------------------------------------------------------
     def expand(self, frame: Frame) -> None:

@@ -16,7 +16,7 @@ from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.check_layout import CHECK, CLOCKS, SHUFFLED, FindingKind
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
 from tilewise.emulator.families.warp import source_lanes
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.emit import LANES, Value
 from tilewise.emulator.llvm.routine import I32, Ptr
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.values import read
@@ -31,7 +31,7 @@ Part = tuple[list[str], Value]  # registers, and the lanes in which results are 
 
 HEAD_BYTES = 64  # in front of the rows: whether any of them was ever set
 ROW_BYTES = 32 * 8
-_WARP_LANES, _EVERY = 32, 0xFFFF_FFFF
+_EVERY = 0xFFFF_FFFF
 _AT_ONCE = 3  # registers that ``tw_check_spread`` takes
 
 
@@ -252,7 +252,7 @@ def _lanes_lack(program: Program) -> bool:
     blocks, apart = program.flow.blocks, program.general.divergent
     exits = [block for block in blocks if EXIT in block.terminator.targets]
     return (
-        program.thread_count % _WARP_LANES != 0
+        program.thread_count % LANES != 0
         or any(block.index in apart or len(block.terminator.targets) > 1 for block in exits)
         or (any(block.gate for block in blocks) and any(block.leaves for block in blocks))
     )

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.emulator.build import Build
+from tilewise.emulator.llvm.emit import LANES
 from tilewise.emulator.lowering.watch import Memories
 from tilewise.emulator.profiling.accesses import Kind, LaneAccess
 from tilewise.emulator.profiling.copies import CopyFigure
@@ -22,7 +23,6 @@ __all__ = ["AccessCounts", "CopyCounts", "Counters", "Counts", "InstructionRuns"
 
 LaneAddresses = tuple[int | None, ...]  # None for a lane that did not run
 Figures = npt.NDArray[np.int64]  # one for each multiprocessor
-_LANES = 32
 
 
 class Counters(Memories):
@@ -159,7 +159,7 @@ class Counts:
 
     def _fast_threads(self, index: int) -> Figures:
         whole = self.about["blocks"][index]["whole"]
-        return _LANES * self._block(0, index, 0) if whole else self._block(0, index, 1)
+        return LANES * self._block(0, index, 0) if whole else self._block(0, index, 1)
 
     @property
     def handed_over(self) -> int:
@@ -313,7 +313,7 @@ class Counts:
             for way in ways:
                 base, mask = int(way[WAY.BASE :].view(np.int64)[0]), int(way[WAY.MASK :].view(np.uint32)[0])
                 if mask:
-                    keys = way[: 8 * _LANES].view(np.int64)
+                    keys = way[: 8 * LANES].view(np.int64)
                     return tuple(base + int(k) if mask >> i & 1 else None for i, k in enumerate(keys))
                 if base & WAY.KNOWN:
                     lowest = base & ~WAY.KNOWN

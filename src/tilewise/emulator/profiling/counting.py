@@ -24,7 +24,7 @@ from tilewise.emulator.lowering.values import read_bits
 from tilewise.emulator.lowering.watch import WORKER_WATCH, Touch, touches
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.operations.registry import operation_of
-from tilewise.emulator.profiling.accesses import Kind
+from tilewise.emulator.profiling.accesses import LINE_BYTES, WORD_BYTES, Kind
 from tilewise.emulator.profiling.copies import watch_copy
 from tilewise.emulator.profiling.slow_path_counts import TABLE, kind_of, operands_of, routine_of
 from tilewise.emulator.profiling.support import FIGURES, WAY, WAYS
@@ -33,8 +33,6 @@ from tilewise.emulator.ptx.syntax import Instruction, Register
 
 __all__ = ["BLOCK_COUNTS", "Counting", "Layout"]
 
-_LINE = 128
-_WORD = 4
 _PLAIN_COPY = 3  # operands of a copy that does not say how many bytes it reads
 _SPACES = {Space.GENERIC: "generic", Space.GLOBAL: "global"}
 # Counts of a basic block.
@@ -266,7 +264,7 @@ class Counting(Watcher):
         """Count an access of known lanes by where its lowest address lies in its word or cache line."""
         e, access = self.e, touch.access
         assert access.lanes is not None
-        unit = _LINE if access.space == Space.GLOBAL else _WORD
+        unit = LINE_BYTES if access.space == Space.GLOBAL else WORD_BYTES
         count = max(1, unit // touch.access.size)
         about |= {"lanes": list(access.lanes), "classes": count, "step": touch.access.size}
         whole = e.full and not e.is_apart

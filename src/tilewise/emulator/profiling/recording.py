@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tilewise.emulator.build import Build
 from tilewise.emulator.families.cp_async import bytes_to_read
 from tilewise.emulator.layout import BLOCK, WARP, Space
-from tilewise.emulator.llvm.emit import NULL, Value
+from tilewise.emulator.llvm.emit import LANES, NULL, Value
 from tilewise.emulator.llvm.routine import I32, I64, Ptr, Routine, routine
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.memory import every_address
@@ -33,9 +33,8 @@ from tilewise.emulator.support.bulk_requests import take_operands
 __all__ = ["EventKind", "Events", "PlaceNote", "Recorder", "RecordingWatcher"]
 
 _LOW, _HIGH, _ONLY = OWN, OWN + 8, OWN + 16  # in a log's header
-_LANES = 32
 # Words of an event: place and mask; block and warp; what, space and size; one for each lane.
-_ROW = 3 + _LANES
+_ROW = 3 + LANES
 _ROW_BYTES = 8 * _ROW
 
 

@@ -12,6 +12,9 @@ that issued it: ``performer(ctx, worker, block, warp, flight, mask) -> 0``, or a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tilewise.emulator.layout import (
     BLOCK,
     FLIGHT,
@@ -25,7 +28,7 @@ from tilewise.emulator.layout import (
     Status,
 )
 from tilewise.emulator.llvm.emit import Value
-from tilewise.emulator.llvm.routine import I32, NULL, POINTERS, Ptr, Routine, routine
+from tilewise.emulator.llvm.routine import I32, NULL, POINTERS, Loop, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import each_block, each_warp
 from tilewise.emulator.support.mbarrier import PHASE_BIT, arrive_each
 from tilewise.emulator.support.memory_access import copy_to_shared, find_memory, locate_block
@@ -62,6 +65,17 @@ def queue_bytes(capacity: int) -> int:
 
 def _queue(r: Routine) -> Value:
     return r.field(r["block"], BLOCK.FLIGHTS, "ptr")
+
+
+@contextmanager
+def _each_flight(r: Routine) -> Iterator[tuple[Loop, Value]]:
+    """Write a loop over a cluster's flights, the oldest first; yield it and the flight, which may be removed."""
+    following = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
+    with r.loop() as loop:
+        flight = following.get()
+        loop.leave(r.is_null(flight))
+        following.put(r.field(flight, FLIGHT.NEXT, "ptr"))
+        yield loop, flight
 
 
 def _order_is(r: Routine, order: int) -> Value:
@@ -165,12 +179,8 @@ def _commit(r: Routine, mask: I32, group: I32) -> None:
 @routine("tw_await", "i32", *POINTERS)
 def _await(r: Routine, mask: I32, group: I32, keep: I32) -> None:
     """Complete all groups of some lanes but their last ``keep``; with -1, all."""
-    flight = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
     counters = _counters(r, group)
-    with r.loop() as loop:
-        this = flight.get()
-        loop.leave(r.is_null(this))
-        flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
+    with _each_flight(r) as (loop, this):
         mine = r.equals(r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
         same = r.equals(r.field(this, FLIGHT.CLASS, "i32"), group)
         loop.again(r.negation(r.both(mine, same)))
@@ -194,20 +204,17 @@ def complete_one_flight(r: Routine) -> None:
     r.give_if(r.is_null(queue), 0)
     first = r.field(queue, QUEUE.FIRST, "ptr")
     r.give_if(r.is_null(first), 0)
-    awaited = _find_awaited(r, queue)
+    awaited = _find_awaited(r)
     failed = _perform_flight(r, r.select(r.is_null(awaited), first, awaited))
     r.give(r.select(r.equals(failed, 0), 1, 2))
 
 
-def _find_awaited(r: Routine, queue: Value) -> Value:
+@routine("tw_flight_awaited", "ptr", "block")
+def _find_awaited(r: Routine) -> None:
     """Return the oldest flight that an mbarrier waits for, or null."""
-    flight = r.variable("ptr", r.field(queue, QUEUE.FIRST, "ptr"))
-    with r.loop() as loop:
-        this = flight.get()
-        loop.leave(r.is_null(this))
-        loop.leave(r.equals(r.field(this, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER))
-        flight.put(r.field(this, FLIGHT.NEXT, "ptr"))
-    return flight.get()
+    with _each_flight(r) as (_, flight):
+        r.give_if(r.equals(r.field(flight, FLIGHT.CLASS, "i32"), FlightClass.MBARRIER), flight)
+    r.give(NULL)
 
 
 @routine("tw_gust", "i32", "ctx", "worker", "block")
@@ -257,7 +264,7 @@ def free_waiting(r: Routine) -> None:
     with r.loop() as loop:
         loop.leave(r.is_null(r.field(queue, QUEUE.FIRST, "ptr")))
         loop.leave(_any_warp_free(r))
-        awaited = _find_awaited(r, queue)
+        awaited = _find_awaited(r)
         loop.leave(r.is_null(awaited))
         r.give_unless_zero(_perform_flight(r, awaited))
 
@@ -298,11 +305,8 @@ def _spoil(r: Routine, places: Ptr, mask: I32, size: I32, line: I32) -> None:
 @routine("tw_fly_arrive", "i32", *POINTERS)
 def _arrive(r: Routine, flight: Ptr, mask: I32) -> None:
     """Perform ``cp.async.mbarrier.arrive``: complete the lanes' earlier copies, then arrive."""
-    following = r.variable("ptr", r.field(_queue(r), QUEUE.FIRST, "ptr"))
-    with r.loop() as loop:
-        this = following.get()
+    with _each_flight(r) as (loop, this):
         loop.leave(r.equals(this, flight))
-        following.put(r.field(this, FLIGHT.NEXT, "ptr"))
         mine = r.equals(r.field(this, FLIGHT.WARP, "ptr"), r["warp"])
         copies = r.equals(r.field(this, FLIGHT.KIND, "i32"), Flight.COPY)
         lanes = r.field(this, FLIGHT.LANES, "i32") & mask

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewise.emulator.layout import WARP
-from tilewise.emulator.llvm.emit import Value, vector
+from tilewise.emulator.llvm.emit import LANES, Value, vector
 from tilewise.emulator.llvm.routine import MutableValue, Routine
 from tilewise.emulator.numerics import halves
 from tilewise.emulator.numerics.hardware_sums import EXPONENT, Rule, Sums, exponents, rule_of
@@ -37,13 +37,12 @@ from tilewise.emulator.support.wgmma_queue import BATCH, INFO, RANKS, RECORD
 
 __all__ = ["WgmmaForm", "multiply", "pack"]
 
-_LANES = 32
 _WORDS = 4  # of a brick's row
 _OF_FOUR = 3  # the bits of a warp's number that say which of its warpgroup it is
 _FLOATS, _SHORTS = 4, 2  # bytes
-_VECTOR = _LANES * _FLOATS
+_VECTOR = LANES * _FLOATS
 _PAIR = 2 * _VECTOR
-_RANKS = _LANES * _SHORTS
+_RANKS = LANES * _SHORTS
 _NUMBERS = vector("float")
 # The columns of eight as panels have them: t of the even ones, then of the odd ones.
 _COLUMNS = [2 * t + part for part in range(2) for t in range(4)]
@@ -52,7 +51,7 @@ _ARGUMENTS = {
     "records": "ptr", "count": "i64", "panel": "ptr", "base": "ptr",
 }  # fmt: skip
 # A brick of 16-bit elements turned over: where element (row, k) is in one of rows k.
-_TURNED = [(2 * (lane % 4) + part) * ROWS + lane // 4 for lane in range(_LANES) for part in range(2)]
+_TURNED = [(2 * (lane % 4) + part) * ROWS + lane // 4 for lane in range(LANES) for part in range(2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +275,7 @@ def _repeated(r: Routine, form: WgmmaForm, words: Value) -> list[Value]:
     if form.negative:
         numbers = [r.negate(number) for number in numbers]
     return [
-        r.shuffle(number, [lane // 4 * 4 + word for lane in range(_LANES)])
+        r.shuffle(number, [lane // 4 * 4 + word for lane in range(LANES)])
         for word in range(_WORDS)
         for number in numbers
     ]
