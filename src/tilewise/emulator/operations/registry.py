@@ -5,6 +5,7 @@ Rows are entered where the lowerings stand, in ``families/``, when those modules
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,6 @@ from tilewise.emulator.ptx.syntax import Instruction
 __all__ = ["enter", "operation_of", "operations"]
 
 _ROWS: dict[str, Operation] = {}
-_FOUND: dict[tuple[str, tuple[str, ...]], Operation] = {}  # by opcode and modifiers
 _UNKNOWN = Operation(name="")
 
 
@@ -23,7 +23,7 @@ def enter(*names: str, **facts: Any) -> None:
     for name in names:
         known = _ROWS.get(name)
         _ROWS[name] = replace(known, **facts) if known else Operation(name=name, **facts)
-    _FOUND.clear()
+    _find.cache_clear()
 
 
 def operation_of(instruction: Instruction) -> Operation:
@@ -34,11 +34,10 @@ def operation_of(instruction: Instruction) -> Operation:
     return found
 
 
+@functools.cache
 def _find(opcode: str, parts: tuple[str, ...]) -> Operation:
-    if (opcode, parts) not in _FOUND:
-        names = (".".join((opcode, *parts[:count])) for count in range(len(parts), -1, -1))
-        _FOUND[opcode, parts] = next((_ROWS[name] for name in names if name in _ROWS), _UNKNOWN)
-    return _FOUND[opcode, parts]
+    names = (".".join((opcode, *parts[:count])) for count in range(len(parts), -1, -1))
+    return next((_ROWS[name] for name in names if name in _ROWS), _UNKNOWN)
 
 
 def operations() -> dict[str, Operation]:

@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import threading
+from collections import ChainMap
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -121,7 +122,7 @@ class Parser(TokenReader):
             elif token.text == ".alias":
                 self.alias()
             elif token.text == ".reg":  # of every function, before PTX 3.0
-                self.scope.blocks, self.scope.vectors = [self.scope.shared_names], {}
+                self.scope.names, self.scope.vectors = ChainMap(self.scope.shared_names), {}
                 self.registers(self.scope.shared)
             elif self.directive():
                 pass
@@ -344,7 +345,7 @@ class Parser(TokenReader):
     def block(self) -> None:
         self.expect("{")
         self.scope.open_block()
-        if len(self.scope.blocks) > _MOST_SCOPES:
+        if len(self.scope.names.maps) > _MOST_SCOPES:
             raise PtxError(self.now.line, f"more than {_MOST_SCOPES} scopes within one another")
         while not self.accept("}"):
             if self.now.kind == "end":
@@ -394,7 +395,7 @@ class Parser(TokenReader):
                 names = [name]
             for each in names:
                 unique = self.scope.unused(function, each)
-                self.scope.blocks[-1][each] = unique
+                self.scope.names[each] = unique
                 if vector:
                     self.scope.vectors[unique] = vector
                     function.registers |= {f"{unique}.{part}": type_ for part in ELEMENTS[:vector]}
@@ -415,7 +416,7 @@ class Parser(TokenReader):
             taken = {parameter.name for parameter in (*function.parameters, *function.returns)}
             while (free := self.scope.unused(function, unique)) != unique or unique in taken:
                 unique = free if free != unique else f"{unique}#"
-            self.scope.blocks[-1][variable.name] = unique
+            self.scope.names[variable.name] = unique
             variable.name = unique
             (function.variables if own else self.result.variables)[unique] = variable
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -26,7 +27,8 @@ class Scope:
     def __init__(self, module: PtxModule, outer: Scope | None = None) -> None:
         self.module = module
         self.function: PtxFunction | None = None
-        self.blocks: list[dict[str, str]] = []  # around what is being read: what names stand for
+        # What names stand for, in the blocks around what is being read.
+        self.names: ChainMap[str, str] = ChainMap()
         self.location = (0, 0)  # file and line of the source
         self.vectors: dict[str, int] = {}  # vector registers of the function: how many elements
         # Holds the registers of the module.
@@ -40,14 +42,14 @@ class Scope:
 
     def enter(self, function: PtxFunction) -> None:
         """Begin a function: its parameters have names."""
-        self.function, self.blocks = function, [dict(self.shared_names)]
+        self.function, self.names = function, ChainMap(dict(self.shared_names))
         for variable in (*function.parameters, *function.returns):
             if variable.space != "reg":
                 continue
             name, _, part = variable.name.partition(".")
-            unique = self.blocks[0].get(name) if part else None
+            unique = self.names.get(name) if part else None
             unique = unique or self.unused(function, name)
-            self.blocks[0][name] = unique
+            self.names[name] = unique
             if part:
                 self.vectors[unique] = ELEMENTS.index(part) + 1
                 unique = f"{unique}.{part}"
@@ -55,13 +57,13 @@ class Scope:
             function.registers[unique] = variable.type
 
     def open_block(self) -> None:
-        self.blocks.append({})
+        self.names = self.names.new_child()
         self.labels.append({})
         self.jumps.append([])
 
     def close_block(self) -> None:
         """Leave a block: names of its labels get the unique names; others are left to the block around it."""
-        self.blocks.pop()
+        self.names = self.names.parents
         known, jumps = self.labels.pop(), self.jumps.pop()
         for name, rename in jumps:
             if name in known:
@@ -113,7 +115,7 @@ class Scope:
 
     def unique_name(self, name: str, line: int) -> str | None:
         """The unique name of what the function's text calls ``name``."""
-        unique = next((scope[name] for scope in reversed(self.blocks) if name in scope), None)
+        unique = self.names.get(name)
         function, shared = self.function, self.shared.registers
         if unique in shared and function and unique not in function.registers and unique not in self.vectors:
             if not function.entry:
@@ -123,7 +125,7 @@ class Scope:
 
     def variable_name(self, name: str) -> str:
         """The name by which the module knows what is called ``name`` here."""
-        return next((scope[name] for scope in reversed(self.blocks) if name in scope), name)
+        return self.names.get(name, name)
 
     def unused(self, function: PtxFunction, name: str) -> str:
         """A name that nothing has yet that the function knows: names may come again in other scopes."""
