@@ -86,7 +86,7 @@ class Counting(Watcher):
         super().__init__(e)
         self.layout = Layout(e.program)
         self.end = self.layout.classes
-        self.started = False
+        self.row = self.ways = ""  # of this multiprocessor; of this worker
         self.targets = ""  # room for addresses
         self.positions = {
             id(item): position
@@ -111,7 +111,7 @@ class Counting(Watcher):
     # -- hooks ----------------------------------------------------------------------------------
     def block(self) -> None:
         e = self.e
-        if not self.started:
+        if not self.row:
             self._start()
         at = (e.general * self.layout.blocks + e.block.index) * BLOCK_COUNTS
         self._add(at + RUNS, e.const("i64", 1))
@@ -165,27 +165,19 @@ class Counting(Watcher):
     # -- code -----------------------------------------------------------------------------------
     def _start(self) -> None:
         """Emit the function's first lines: find this multiprocessor's row."""
-        self.started = True
-        lines = (
-            f"%watch.launch.at = getelementptr i8, ptr %ctx, i64 {LAUNCH.WATCH}",
-            "%watch.launch = load ptr, ptr %watch.launch.at, align 8",
-            "%watch.many = load i64, ptr %watch.launch, align 8",
-            "%watch.row.bytes.at = getelementptr i8, ptr %watch.launch, i64 8",
-            "%watch.row.bytes = load i64, ptr %watch.row.bytes.at, align 8",
-            f"%watch.own.at = getelementptr i8, ptr %worker, i64 {WORKER_WATCH}",
-            "%watch.ways = load ptr, ptr %watch.own.at, align 8",
-            f"%watch.number.at = getelementptr i8, ptr %block, i64 {BLOCK.NUMBER}",
-            "%watch.number = load i64, ptr %watch.number.at, align 8",
-            "%watch.which = urem i64 %watch.number, %watch.many",
-            "%watch.skip = mul i64 %watch.which, %watch.row.bytes",
-            f"%watch.first = getelementptr i8, ptr %watch.ways, i64 {self.layout.ways}",
-            "%watch.row = getelementptr i8, ptr %watch.first, i64 %watch.skip",
-        )
-        self.e.allocas += [f"  {line}" for line in lines]
+        e, behind = self.e, self.e.lines
+        e.lines = []
+        launch = e.load("ptr", e.offset("%ctx", LAUNCH.WATCH), 8).ref
+        many, row_bytes = e.load("i64", launch, 8), e.load("i64", e.offset(launch, 8), 8)
+        self.ways = e.load("ptr", e.offset("%worker", WORKER_WATCH), 8).ref
+        which = e.load("i64", e.offset("%block", BLOCK.NUMBER), 8) % many
+        self.row = e.offset(e.offset(self.ways, self.layout.ways), which * row_bytes)
+        e.allocas += e.lines
+        e.lines = behind
 
     def _add(self, offset: int | str, amount: Value) -> None:
         e = self.e
-        place = e.offset("%watch.row", offset) if isinstance(offset, int) else offset
+        place = e.offset(self.row, offset) if isinstance(offset, int) else offset
         e.store(e.load("i64", place, 8) + amount, place, 8)
 
     def _threads(self, lanes: Value) -> Value:
@@ -197,8 +189,8 @@ class Counting(Watcher):
         places = e.buffers()
         for value, place in zip(given, places, strict=False):
             e.store(value, place, 64)
-        table = e.offset("%watch.ways", self.layout.tables + TABLE.SIZE * number)
-        total = e.offset("%watch.row", self.layout.slow + 8 * number)
+        table = e.offset(self.ways, self.layout.tables + TABLE.SIZE * number)
+        total = e.offset(self.row, self.layout.slow + 8 * number)
         e.call(routine_of(kind), "void", table, total, *places, e.mask())
 
     def _count_access(self, instruction: Instruction, number: int, touch: Touch) -> None:
@@ -241,20 +233,20 @@ class Counting(Watcher):
             self.targets = e.alloca("[32 x i64]", 64)
         buffer = e.list_addresses(source.addresses)
         e.store(target.addresses, self.targets, 64)
-        ways = [e.offset("%watch.ways", WAY.SIZE * WAYS * (number + i)) for i in (0, 1)]
+        ways = [e.offset(self.ways, WAY.SIZE * WAYS * (number + i)) for i in (0, 1)]
         figures = self._figures(number)
         e.call("tw_count_copy", "void", *ways, figures, self.targets, buffer, e.mask(), target.access.size)
 
     def _figures(self, number: int) -> str:
         """Return the pointer to the figures of an access."""
-        return self.e.offset("%watch.row", self.layout.figures + 8 * FIGURES * number)
+        return self.e.offset(self.row, self.layout.figures + 8 * FIGURES * number)
 
     def _count_by_lane(self, number: int, touch: Touch, rows: int, kind: int) -> None:
         """Count an access by its lanes' addresses at run time."""
         e = self.e
         buffer = e.list_addresses(touch.addresses)
         lanes = e.mask() if rows == 32 else e.mask() & ((1 << rows) - 1)
-        ways = e.offset("%watch.ways", WAY.SIZE * WAYS * number)
+        ways = e.offset(self.ways, WAY.SIZE * WAYS * number)
         given = (buffer, lanes, touch.access.size, touch.access.space, kind)
         e.call("tw_count", "void", ways, self._figures(number), *given)
 
@@ -269,7 +261,7 @@ class Counting(Watcher):
         about |= {"lanes": list(access.lanes), "classes": count, "step": touch.access.size}
         whole = e.full and not e.is_apart
         guarded = instruction.guard is not None
-        e.store(access.base | WAY.KNOWN, e.offset("%watch.ways", WAY.SIZE * WAYS * number + WAY.BASE), 8)
+        e.store(access.base | WAY.KNOWN, e.offset(self.ways, WAY.SIZE * WAYS * number + WAY.BASE), 8)
         # All lanes at one address of global memory touch one sector, however many of them run.
         if not guarded and ((whole and count == 1) or (access.uniform and access.space == Space.GLOBAL)):
             about["classes"] = 1
@@ -286,7 +278,7 @@ class Counting(Watcher):
             e.jump(done)
             e.place(all_of)
         number_of = (access.base // touch.access.size) & (count - 1)
-        place = e.offset(e.offset("%watch.row", about["at"]), number_of * 8)
+        place = e.offset(e.offset(self.row, about["at"]), number_of * 8)
         self._add(place, e.const("i64", 1))
         if done:
             e.jump(done)
