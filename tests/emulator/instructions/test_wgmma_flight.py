@@ -66,13 +66,19 @@ class Tiles:
         return found
 
     def run(
-        self, lines: list[str], order: Any = "eager", results: int = 1, threads: int = THREADS
+        self,
+        lines: list[str],
+        order: Any = "eager",
+        results: int = 1,
+        threads: int = THREADS,
+        c: int | None = None,
     ) -> list[Array]:
         """Run lines; the matrices that each warpgroup stored, one result after the other."""
         kernel = tw.Kernel.from_ptx(whole([*copied(0, _ROOM), *zeros(), *lines], _ROOM), "k")
         d = np.full((results, _N // 2, threads), 77, np.uint32)
         none = np.zeros(4, np.uint32)
-        kernel(1, threads, [self.image, none, none, none, d], device=tw.device("emulator", order=order))
+        given = [self.image, none, none, none if c is None else c, d]
+        kernel(1, threads, given, device=tw.device("emulator", order=order))
         case = Case(_N, "f32", "f16", "f16")
         groups = [d[..., start : start + THREADS] for start in range(0, threads, THREADS)]
         return [case.matrix(result) for group in groups for result in group if result.shape[-1] == THREADS]
@@ -147,6 +153,24 @@ def test_sums_of_a_product_that_is_not_committed() -> None:
     """A wait is for groups: what is in none may be in flight still."""
     lines = [_FENCE, *product(0), wait(0), *stored()]
     assert np.isnan(Tiles().run(lines, "late")[0]).all()
+
+
+# -- two builds -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("warp", range(4))
+def test_a_warp_leaves_the_fast_build_while_products_are_in_flight(warp: int) -> None:
+    """An index wraps around in one warp: what it issues then, in the general build, adds to the same sums."""
+    wraps = [
+        ".reg .b32 %w<4>; .reg .b64 %wide; ld.param.u32 %w0, [c]; add.u32 %w1, %w0, %t;",
+        "mul.wide.u32 %wide, %w1, 4; cvt.u32.u64 %w2, %wide; and.b32 %w2, %w2, 508;",
+        "mov.u32 %w3, s; add.u32 %w3, %w3, %w2; st.shared.b32 [%w3+11520], %w2;",
+    ]
+    lines = [_FENCE, *product(0), _COMMIT, *wraps, *product(1), *product(2), _COMMIT]
+    lines += [wait(1), *stored("d", 0), _FENCE, *product(3), _COMMIT, wait(0), *stored("d", 1)]
+    tiles = Tiles()
+    for order in ORDERS:
+        early, result = tiles.run(lines, order, 2, c=2**32 - 32 * warp - 16)
+        np.testing.assert_array_equal(result, tiles.product(0, 1, 2, 3))
+        assert order == "eager" or np.isnan(early).all()
 
 
 # -- too early --------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ def _return_sums(r: Routine, target: I32) -> None:
         loop.leave(r.is_at_least(r.field(record, RECORD.GROUP, "i32"), target))
         info = r.field(record, RECORD.INFO, "ptr")
         following = kept + 1
-        with r.unless(_in_flight(r, state, following, end, info)):
+        with r.unless(_in_flight(r, following, end, info)):
             _move_sums(r, info, back=True)
         r.put(state, PRODUCTS.KEPT, following)
     _reset_if_empty(r, state)
@@ -176,15 +176,28 @@ def _reset_if_empty(r: Routine, state: Value) -> None:
         r.put_fields(state, dict.fromkeys((PRODUCTS.KEPT, PRODUCTS.FIRST, PRODUCTS.END), 0))
 
 
-def _in_flight(r: Routine, state: Value, first: Value, end: Value, info: Value) -> Value:
-    """Whether one of the records changes the same sums as ``info``."""
-    places = r.field(info, INFO.PLACES, "ptr")
-    found = r.variable("i1", 0)
+@routine("tw_wgmma_in_flight", "i1", "warp")
+def _in_flight(r: Routine, first: I32, end: I32, info: Ptr) -> None:
+    """Whether one of the warp's records changes the same sums as ``info``."""
+    state = _state(r, r["warp"])
     with r.count(r.wide(end), r.wide(first)) as i:
         other = r.field(_record(r, state, i), RECORD.INFO, "ptr")
-        theirs = r.field(other, INFO.PLACES, "ptr")
-        found.put(found.get() | r.equals(theirs, places))
-    return found.get()
+        r.give_if(_same_sums(r, other, info), 1)
+    r.give(0)
+
+
+@routine("tw_wgmma_same_sums", "i1")
+def _same_sums(r: Routine, a: Ptr, b: Ptr) -> None:
+    """Whether two products change the same sums.
+
+    NOTE: tables are compared by what they hold: a warp may have gone on to the general build, which has its own.
+    """
+    counts = [r.field(info, INFO.REGISTERS, "i32") for info in (a, b)]
+    r.give_if(r.differs(*counts), 0)
+    tables = [r.field(info, INFO.PLACES, "ptr") for info in (a, b)]
+    with r.count(r.wide(counts[0])) as i:
+        r.give_if(r.differs(*(r.element(places, i, "i32") for places in tables)), 0)
+    r.give(1)
 
 
 def _move_sums(r: Routine, info: Value, back: bool) -> None:
@@ -273,7 +286,7 @@ def _issue(
     end = r.field(state, PRODUCTS.END, "i32")
     with r.when(_moves_sums(r)):
         kept = r.field(state, PRODUCTS.KEPT, "i32")
-        with r.unless(_in_flight(r, state, kept, end, info)):
+        with r.unless(_in_flight(r, kept, end, info)):
             _move_sums(r, info, back=False)
     record = _record(r, state, end)
     group = r.field(state, PRODUCTS.COMMITTED, "i32")
