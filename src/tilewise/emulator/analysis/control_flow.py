@@ -12,15 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tilewise.emulator.operations.registry import operation_of
-from tilewise.emulator.ptx.syntax import (
-    Immediate,
-    Instruction,
-    Label,
-    PtxError,
-    PtxFunction,
-    Register,
-    Symbol,
-)
+from tilewise.emulator.ptx import syntax
 
 __all__ = ["EXIT", "Block", "Flow", "build_flow", "walk"]
 
@@ -40,24 +32,24 @@ class Terminator:
 
     kind: str
     targets: list[int]
-    condition: Register | None = None
+    condition: syntax.Register | None = None
     negated: bool = False
-    instruction: Instruction | None = None
+    instruction: syntax.Instruction | None = None
 
 
 _Node = TypeVar("_Node")
 # A block before blocks have their numbers: its targets are places in a list.
-_RawBlock = tuple[list[Instruction], Terminator]
+_RawBlock = tuple[list[syntax.Instruction], Terminator]
 
 
 @dataclass(slots=True)
 class Block:
     index: int
-    instructions: list[Instruction]
+    instructions: list[syntax.Instruction]
     terminator: Terminator
 
     @property
-    def all_instructions(self) -> list[Instruction]:
+    def all_instructions(self) -> list[syntax.Instruction]:
         """The block's instructions, with the one that ends it."""
         end = self.terminator.instruction
         return [*self.instructions, end] if end else self.instructions
@@ -82,7 +74,7 @@ class Flow:
     reducible: bool
 
     @property
-    def instructions(self) -> list[Instruction]:
+    def instructions(self) -> list[syntax.Instruction]:
         """All instructions, but for those that end blocks."""
         return [item for block in self.blocks for item in block.instructions]
 
@@ -111,7 +103,7 @@ class Flow:
         return _post_dominators(self.blocks)
 
 
-def build_flow(function: PtxFunction) -> Flow:
+def build_flow(function: syntax.PtxFunction) -> Flow:
     """Cut a function's body into basic blocks, order them and find their loops."""
     raw = _cut_blocks(function)
     _shortcut_exits(raw)
@@ -145,14 +137,14 @@ def _shortcut_exits(raw: list[_RawBlock]) -> None:
             terminator.targets = [EXIT if target in empty else target for target in terminator.targets]
 
 
-def _cut_blocks(function: PtxFunction) -> list[_RawBlock]:
+def _cut_blocks(function: syntax.PtxFunction) -> list[_RawBlock]:
     """Cut a body into blocks, in the order of the text, whose targets are positions in that order."""
     starts: dict[str, int] = {}
-    pieces: list[list[Instruction]] = [[]]
+    pieces: list[list[syntax.Instruction]] = [[]]
     for item in function.body:
-        if isinstance(item, Label):
+        if isinstance(item, syntax.Label):
             if item.name in starts:
-                raise PtxError(item.line, f"the label {item.name!r} stands twice")
+                raise syntax.PtxError(item.line, f"the label {item.name!r} stands twice")
             if pieces[-1]:
                 pieces.append([])
             starts[item.name] = len(pieces) - 1
@@ -166,12 +158,12 @@ def _cut_blocks(function: PtxFunction) -> list[_RawBlock]:
         if _ends_block(item):
             pieces.append([])
     if len(pieces) > _MOST_BLOCKS:
-        raise PtxError(function.line, f"more than {_MOST_BLOCKS:,} blocks")
+        raise syntax.PtxError(function.line, f"more than {_MOST_BLOCKS:,} blocks")
     raw: list[_RawBlock] = []
     extra: list[_RawBlock] = []
     last = len(pieces)
 
-    def put_behind(body: list[Instruction], terminator: Terminator) -> int:
+    def put_behind(body: list[syntax.Instruction], terminator: Terminator) -> int:
         extra.append((body, terminator))
         return last + len(extra) - 1
 
@@ -199,25 +191,25 @@ def _cut_blocks(function: PtxFunction) -> list[_RawBlock]:
     return raw + extra
 
 
-def _ends_block(item: Instruction) -> bool:
+def _ends_block(item: syntax.Instruction) -> bool:
     return (
         item.opcode in ("bra", "brx", "ret", "exit") or _gathers(item) or bool(operation_of(item).waits_for)
     )
 
 
-def _gathers(item: Instruction) -> bool:
+def _gathers(item: syntax.Instruction) -> bool:
     """Whether all lanes of a warp must run an instruction together: a barrier, or a ``wgmma`` fence or wait."""
     return operation_of(item).gathers_lanes(item)
 
 
-def _warp_sync_before(item: Instruction) -> Instruction:
+def _warp_sync_before(item: syntax.Instruction) -> syntax.Instruction:
     """Make the ``bar.warp.sync`` that stands before an exchange between lanes, such as ``shfl.sync``."""
     made = replace(item, opcode="bar", parts=("warp", "sync"), operands=item.operands[-1:])
     return replace(made, written="", read_as_bits=False)
 
 
 def _terminator(
-    item: Instruction, following: int, starts: dict[str, int], function: PtxFunction
+    item: syntax.Instruction, following: int, starts: dict[str, int], function: syntax.PtxFunction
 ) -> Terminator:
     if item.opcode in ("ret", "exit"):
         if item.guard is None:
@@ -229,26 +221,28 @@ def _terminator(
         return Terminator(kind, [following], instruction=item)
     if item.opcode == "brx":
         return _table(item, starts, function)
-    if len(item.operands) != 1 or not isinstance(item.operands[0], Symbol | Register):
-        raise PtxError(item.line, "a branch wants one label")
+    if len(item.operands) != 1 or not isinstance(item.operands[0], syntax.Symbol | syntax.Register):
+        raise syntax.PtxError(item.line, "a branch wants one label")
     target = _place(item.operands[0].name, starts, item)
     if item.guard is None:
         return Terminator("go", [target], instruction=item)
     return Terminator("branch", [target, following], item.guard, item.negated, item)
 
 
-def _table(item: Instruction, starts: dict[str, int], function: PtxFunction) -> Terminator:
+def _table(item: syntax.Instruction, starts: dict[str, int], function: syntax.PtxFunction) -> Terminator:
     match item.operands:
-        case (Register() | Immediate() as index, Symbol(name=name)) if name in function.tables:
+        case (syntax.Register() | syntax.Immediate() as index, syntax.Symbol(name=name)) if (
+            name in function.tables
+        ):
             targets = [_place(label, starts, item) for label in function.tables[name]]
-            register = index if isinstance(index, Register) else None
+            register = index if isinstance(index, syntax.Register) else None
             return Terminator("table", targets, register, False, item)
-    raise PtxError(item.line, "brx.idx wants an index register and a table of labels")
+    raise syntax.PtxError(item.line, "brx.idx wants an index register and a table of labels")
 
 
-def _place(name: str, starts: dict[str, int], item: Instruction) -> int:
+def _place(name: str, starts: dict[str, int], item: syntax.Instruction) -> int:
     if name not in starts:
-        raise PtxError(item.line, f"there is no label {name!r}")
+        raise syntax.PtxError(item.line, f"there is no label {name!r}")
     return starts[name]
 
 
@@ -272,7 +266,7 @@ def _order_blocks(raw: list[_RawBlock]) -> tuple[list[int], list[set[int]], bool
             before = len(body)
             total += len(walk([block], predecessors.__getitem__, body)) - before
         if total > _MOST_IN_LOOPS:
-            raise PtxError(_line_of(raw[block]), "loops within loops beyond what the emulator takes")
+            raise syntax.PtxError(_line_of(raw[block]), "loops within loops beyond what the emulator takes")
     if reducible:
         first.sort(key=_nesting_keys(position, loops).__getitem__)
     return first, list(loops.values()), reducible

@@ -17,24 +17,8 @@ from tilewise.emulator.analysis.inlined_body import CallSite, Frame, InlinedBody
 from tilewise.emulator.analysis.passing import pass_in_registers
 from tilewise.emulator.analysis.recursion import Stack, is_recursive
 from tilewise.emulator.operations.operands import symbols_in
+from tilewise.emulator.ptx import syntax
 from tilewise.emulator.ptx.library import EXTERNAL
-from tilewise.emulator.ptx.syntax import (
-    Address,
-    Immediate,
-    Instruction,
-    Label,
-    Not,
-    Operand,
-    Pair,
-    PtxError,
-    PtxFunction,
-    PtxModule,
-    PtxVariable,
-    Register,
-    Symbol,
-    Vector,
-    items_of,
-)
 from tilewise.emulator.ptx.types import TYPE_BYTES
 from tilewise.errors import UnknownNameError
 
@@ -43,7 +27,7 @@ __all__ = ["inline_calls"]
 _MOST_CALLS = 100  # within one another
 
 
-def inline_calls(module: PtxModule, entry: str) -> PtxFunction:
+def inline_calls(module: syntax.PtxModule, entry: str) -> syntax.PtxFunction:
     """Return the kernel ``entry`` with the body of each called function in the place of the call."""
     function = module.function(entry)
     if function is None or not function.entry or function.declared_only:
@@ -57,7 +41,7 @@ def inline_calls(module: PtxModule, entry: str) -> PtxFunction:
 
 
 class Inliner(InlinedBody):
-    def __init__(self, module: PtxModule, entry: PtxFunction) -> None:
+    def __init__(self, module: syntax.PtxModule, entry: syntax.PtxFunction) -> None:
         super().__init__(module, entry)
         self.taken: list[str] | None = None
         self.is_recursive = cache(partial(is_recursive, module))
@@ -71,17 +55,17 @@ class Inliner(InlinedBody):
             self.result.tables[name + frame.suffix] = [label + frame.suffix for label in labels]
         for position, item in enumerate(function.body):
             frame.position = position
-            if isinstance(item, Label):
+            if isinstance(item, syntax.Label):
                 self.place(item.name + frame.suffix, item.line)
                 continue
-            guard = Register(self.register_name(frame, item.guard.name)) if item.guard else None
+            guard = syntax.Register(self.register_name(frame, item.guard.name)) if item.guard else None
             if item.opcode == "ret" and frame.end is not None:
                 if position != last or guard:
                     self.branch(item, frame.end, guard, item.negated)
             elif item.opcode in ("bra", "brx"):
                 operands = [
-                    Symbol(operand.name + frame.suffix)
-                    if isinstance(operand, Symbol)
+                    syntax.Symbol(operand.name + frame.suffix)
+                    if isinstance(operand, syntax.Symbol)
                     else self.operand(frame, operand)
                     for operand in item.operands
                 ]
@@ -91,81 +75,84 @@ class Inliner(InlinedBody):
             else:
                 self.copy_instruction(frame, item, guard)
 
-    def copy_instruction(self, frame: Frame, item: Instruction, guard: Register | None) -> None:
+    def copy_instruction(self, frame: Frame, item: syntax.Instruction, guard: syntax.Register | None) -> None:
         """Copy an instruction that is no call or jump; turn accesses to stack variables into local ones."""
-        operands: list[Operand] = []
+        operands: list[syntax.Operand] = []
         parts = item.parts
         for operand in item.operands:
             match operand:
-                case Address(base=Symbol(name=name), offset=offset) | Symbol(name=name, offset=offset):
+                case (
+                    syntax.Address(base=syntax.Symbol(name=name), offset=offset)
+                    | syntax.Symbol(name=name, offset=offset)
+                ):
                     place = self.stack.find_offset(frame, name)
                 case _:
                     place = None
             if place is None:
                 operands.append(self.operand(frame, operand))
-            elif isinstance(operand, Address):
-                operands.append(Address(place[0], place[1] + offset))
+            elif isinstance(operand, syntax.Address):
+                operands.append(syntax.Address(place[0], place[1] + offset))
                 parts = parts if "local" in parts else ("local", *parts)
             else:
                 value = self.register("u64")
-                self.make(item, "add", "u64", value, place[0], Immediate(place[1] + offset))
+                self.make(item, "add", "u64", value, place[0], syntax.Immediate(place[1] + offset))
                 operands.append(value)
         self.emit(replace(item, operands=tuple(operands), parts=parts, guard=guard))
 
     # -- names ----------------------------------------------------------------------------------
-    def operand(self, frame: Frame, operand: Operand) -> Operand:
+    def operand(self, frame: Frame, operand: syntax.Operand) -> syntax.Operand:
         match operand:
-            case Register(name=name):
-                return Register(self.register_name(frame, name))
-            case Symbol(name=name, offset=offset):
+            case syntax.Register(name=name):
+                return syntax.Register(self.register_name(frame, name))
+            case syntax.Symbol(name=name, offset=offset):
                 return self.symbol(frame, name, offset)
-            case Address(base=Register(name=name), offset=offset):
-                return Address(Register(self.register_name(frame, name)), offset)
-            case Address(base=Symbol(name=name), offset=offset):
+            case syntax.Address(base=syntax.Register(name=name), offset=offset):
+                return syntax.Address(syntax.Register(self.register_name(frame, name)), offset)
+            case syntax.Address(base=syntax.Symbol(name=name), offset=offset):
                 base = self.symbol(frame, name, 0)
-                return Address(base, offset) if isinstance(base, Symbol) else operand
-            case Not(item=item):
-                return Not(Register(self.register_name(frame, item.name)))
-            case Vector(items=items):
-                return Vector(tuple(self.operand(frame, item) for item in items))
-            case Pair(first=first, second=second):
-                return Pair(self.operand(frame, first), self.operand(frame, second))
+                return syntax.Address(base, offset) if isinstance(base, syntax.Symbol) else operand
+            case syntax.Not(item=item):
+                return syntax.Not(syntax.Register(self.register_name(frame, item.name)))
+            case syntax.Vector(items=items):
+                return syntax.Vector(tuple(self.operand(frame, item) for item in items))
+            case syntax.Pair(first=first, second=second):
+                return syntax.Pair(self.operand(frame, first), self.operand(frame, second))
         return operand
 
     # -- calls ----------------------------------------------------------------------------------
-    def call(self, frame: Frame, item: Instruction, guard: Register | None) -> None:
+    def call(self, frame: Frame, item: syntax.Instruction, guard: syntax.Register | None) -> None:
         around = self.fresh("around")
         if guard is not None:
             self.branch(item, around, guard, not item.negated)
         call = self.read_call(frame, item)
-        if isinstance(call.target, Symbol):
+        if isinstance(call.target, syntax.Symbol):
             self.call_by_name(frame, call, call.target.name)
         else:
             self.call_by_pointer(frame, call)
         if guard is not None:
             self.place(around, item.line)
 
-    def read_call(self, frame: Frame, item: Instruction) -> CallSite:
+    def read_call(self, frame: Frame, item: syntax.Instruction) -> CallSite:
         rest = list(item.operands)
 
-        def take_list() -> tuple[Operand, ...]:
-            listed = rest.pop(0) if rest and isinstance(rest[0], Vector) else Vector(())
-            return tuple(self.operand(frame, operand) for operand in items_of(listed))
+        def take_list() -> tuple[syntax.Operand, ...]:
+            listed = rest.pop(0) if rest and isinstance(rest[0], syntax.Vector) else syntax.Vector(())
+            return tuple(self.operand(frame, operand) for operand in syntax.items_of(listed))
 
         results = take_list()
-        if not rest or not isinstance(rest[0], Symbol | Register):
-            raise PtxError(item.line, "a call wants a function")
+        if not rest or not isinstance(rest[0], syntax.Symbol | syntax.Register):
+            raise syntax.PtxError(item.line, "a call wants a function")
         target = rest.pop(0)
-        if isinstance(target, Register):
+        if isinstance(target, syntax.Register):
             target = self.operand(frame, target)
         arguments = take_list()
-        choices = rest[0].name if rest and isinstance(rest[0], Symbol) else ""
+        choices = rest[0].name if rest and isinstance(rest[0], syntax.Symbol) else ""
         return CallSite(item, target, arguments, results, choices)
 
     def call_by_name(self, frame: Frame, call: CallSite, name: str) -> None:
         function = self.module.function(name)
         if function is not None and function.entry:
-            raise PtxError(call.line.line, f"{name} is a kernel: it cannot be called")
+            raise syntax.PtxError(call.line.line, f"{name} is a kernel: it cannot be called")
         if function is None or function.declared_only:
             self.external(call, name)
             return
@@ -175,10 +162,10 @@ class Inliner(InlinedBody):
             self.stack.call_again(frame, call, around[name])
             return
         if len(around) > _MOST_CALLS:
-            raise PtxError(call.line.line, f"more than {_MOST_CALLS} calls within one another")
+            raise syntax.PtxError(call.line.line, f"more than {_MOST_CALLS} calls within one another")
         self.enter(frame, call, function)
 
-    def enter(self, frame: Frame, call: CallSite, function: PtxFunction) -> None:
+    def enter(self, frame: Frame, call: CallSite, function: syntax.PtxFunction) -> None:
         """Put the called function's body in the place of the call."""
         self.check_signature(call, function)
         self.serial += 1
@@ -200,48 +187,52 @@ class Inliner(InlinedBody):
         for copy_result in filter(None, after):
             copy_result()
 
-    def check_signature(self, call: CallSite, function: PtxFunction) -> None:
+    def check_signature(self, call: CallSite, function: syntax.PtxFunction) -> None:
         given, wanted = len(call.arguments), len(function.parameters)
         if given != wanted or len(call.results) != len(function.returns):
-            raise PtxError(
+            raise syntax.PtxError(
                 call.line.line,
                 f"{function.name} takes {wanted} arguments and gives {len(function.returns)} results, "
                 f"not {given} and {len(call.results)}",
             )
 
-    def pass_in(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand) -> None:
+    def pass_in(
+        self, inner: Frame, at: syntax.Instruction, formal: syntax.PtxVariable, actual: syntax.Operand
+    ) -> None:
         if formal.space == "reg":
-            target = Register(self.register_name(inner, formal.name))
+            target = syntax.Register(self.register_name(inner, formal.name))
             self.load_argument(at, formal.type, target, actual)
         elif own := self.place_formal(inner, at, formal, actual):
             self.store_result(at, formal.type, own, actual)
 
     def pass_out(
-        self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand
+        self, inner: Frame, at: syntax.Instruction, formal: syntax.PtxVariable, actual: syntax.Operand
     ) -> Callable[[], None] | None:
         """Declare a result's variable; return what emits the copy of the result behind the call, or None."""
         if formal.space == "reg":
-            source = Register(self.register_name(inner, formal.name))
+            source = syntax.Register(self.register_name(inner, formal.name))
             return partial(self.store_result, at, formal.type, actual, source)
         own = self.place_formal(inner, at, formal, actual)
         return partial(self.load_argument, at, formal.type, actual, own) if own else None
 
     def place_formal(
-        self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Operand
-    ) -> Symbol | None:
+        self, inner: Frame, at: syntax.Instruction, formal: syntax.PtxVariable, actual: syntax.Operand
+    ) -> syntax.Symbol | None:
         """Place a parameter or result in the caller's variable, or in one of its own and return that."""
-        if isinstance(actual, Symbol):
+        if isinstance(actual, syntax.Symbol):
             self.alias(inner, at, formal, actual)
             return None
         variable = replace(formal, name=formal.name + inner.suffix)
         self.declare(inner, variable)
         inner.symbols[formal.name] = variable.name
-        return Symbol(variable.name)
+        return syntax.Symbol(variable.name)
 
-    def alias(self, inner: Frame, at: Instruction, formal: PtxVariable, actual: Symbol) -> None:
+    def alias(
+        self, inner: Frame, at: syntax.Instruction, formal: syntax.PtxVariable, actual: syntax.Symbol
+    ) -> None:
         variable = self.result.variables.get(actual.name)
         if variable is None or variable.size != formal.size:
-            raise PtxError(
+            raise syntax.PtxError(
                 at.line, f"{actual.name.partition('~')[0]} does not fit the parameter {formal.name}"
             )
         if variable.align < formal.align:
@@ -251,16 +242,18 @@ class Inliner(InlinedBody):
     # -- functions that the module does not define ------------------------------------------------
     def external(self, call: CallSite, name: str) -> None:
         if name not in EXTERNAL:
-            raise PtxError(call.line.line, f"the function {name} is called but not defined in this PTX")
+            raise syntax.PtxError(
+                call.line.line, f"the function {name} is called but not defined in this PTX"
+            )
         opcode, types = EXTERNAL[name]
         if len(call.arguments) < len(types):
-            raise PtxError(call.line.line, f"{name} takes {len(types)} arguments")
-        values: list[Operand] = []
+            raise syntax.PtxError(call.line.line, f"{name} takes {len(types)} arguments")
+        values: list[syntax.Operand] = []
         for type_, actual in zip(types, call.arguments, strict=False):
             value = self.register(type_)
             self.load_argument(call.line, type_, value, actual)
             values.append(value)
-        result = self.register("u32") if call.results else Register("_")
+        result = self.register("u32") if call.results else syntax.Register("_")
         self.make(call.line, opcode, "", result, *values)
         for actual in call.results[:1]:
             self.store_result(call.line, "b32", actual, result)
@@ -270,7 +263,7 @@ class Inliner(InlinedBody):
         done = self.fresh("done")
         for name in self.candidates(frame, call):
             other, onward = self.register("pred"), self.fresh("other")
-            self.make(call.line, "setp", "ne.u64", other, call.target, Immediate(self.addresses[name]))
+            self.make(call.line, "setp", "ne.u64", other, call.target, syntax.Immediate(self.addresses[name]))
             self.branch(call.line, onward, other)
             function = self.module.function(name)
             assert function is not None
@@ -299,18 +292,18 @@ class Inliner(InlinedBody):
                 found.append(name)
         return found
 
-    def fits(self, formals: list[PtxVariable], actuals: tuple[Operand, ...]) -> bool:
+    def fits(self, formals: list[syntax.PtxVariable], actuals: tuple[syntax.Operand, ...]) -> bool:
         sizes = [self.size_of(actual) for actual in actuals]
         return len(sizes) == len(formals) and all(
             size in (0, formal.size) for size, formal in zip(sizes, formals, strict=True)
         )
 
-    def size_of(self, actual: Operand) -> int:
+    def size_of(self, actual: syntax.Operand) -> int:
         """Return an argument's size in bytes; 0 if it has none of its own, as a literal."""
         match actual:
-            case Symbol(name=name) if name in self.result.variables:
+            case syntax.Symbol(name=name) if name in self.result.variables:
                 return self.result.variables[name].size
-            case Register(name=name) if name in self.result.registers:
+            case syntax.Register(name=name) if name in self.result.registers:
                 return TYPE_BYTES[self.result.registers[name]]
         return 0
 
@@ -318,7 +311,7 @@ class Inliner(InlinedBody):
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
-def _find_addressed(module: PtxModule) -> Iterator[str]:
+def _find_addressed(module: syntax.PtxModule) -> Iterator[str]:
     """Yield the functions whose addresses are taken by code or by a variable's initial bytes."""
     for variable in list(module.variables.values()):
         yield from (link[1] for link in variable.links if link[1] in module.functions)
@@ -329,6 +322,6 @@ def _find_addressed(module: PtxModule) -> Iterator[str]:
                 continue  # and so it stays unread
             module.function(name)
         for item in function.body:
-            if isinstance(item, Instruction) and item.opcode not in ("call", "bra", "brx"):
+            if isinstance(item, syntax.Instruction) and item.opcode not in ("call", "bra", "brx"):
                 names = symbols_in(*item.operands)
                 yield from (n for n in names if n in module.functions and n not in function.variables)

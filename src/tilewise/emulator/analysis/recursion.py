@@ -14,19 +14,7 @@ from tilewise.emulator.analysis.control_flow import walk
 from tilewise.emulator.analysis.inlined_body import Activation, CallSite, Frame, InlinedBody
 from tilewise.emulator.analysis.variable_layout import align_up
 from tilewise.emulator.operations.operands import reads, registers_in, symbols_in, writes
-from tilewise.emulator.ptx.syntax import (
-    Address,
-    Immediate,
-    Instruction,
-    Label,
-    Operand,
-    PtxFunction,
-    PtxModule,
-    PtxVariable,
-    Register,
-    Symbol,
-    Vector,
-)
+from tilewise.emulator.ptx import syntax
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
 __all__ = ["STACK_BYTES", "Stack", "is_recursive", "live_after"]
@@ -36,7 +24,7 @@ _ALIGN = 16
 _STACK = "stack~"  # a name that no PTX has
 
 
-def is_recursive(module: PtxModule, name: str) -> bool:
+def is_recursive(module: syntax.PtxModule, name: str) -> bool:
     """Whether a function may call itself, directly or through others that it calls by name."""
 
     def called(caller: str) -> Iterator[str]:
@@ -46,11 +34,13 @@ def is_recursive(module: PtxModule, name: str) -> bool:
     return name in walk(called(name), called)
 
 
-def _called(function: PtxFunction) -> Iterator[str]:
+def _called(function: syntax.PtxFunction) -> Iterator[str]:
     for item in function.body:
-        if isinstance(item, Instruction) and item.opcode == "call":
-            target = next((operand for operand in item.operands if not isinstance(operand, Vector)), None)
-            if isinstance(target, Symbol):
+        if isinstance(item, syntax.Instruction) and item.opcode == "call":
+            target = next(
+                (operand for operand in item.operands if not isinstance(operand, syntax.Vector)), None
+            )
+            if isinstance(target, syntax.Symbol):
                 yield target.name
 
 
@@ -62,18 +52,18 @@ class Stack:
         self.live: dict[str, list[frozenset[str]]] = {}  # by function
 
     @functools.cached_property
-    def top(self) -> Register:
+    def top(self) -> syntax.Register:
         """The register that says where a thread's stack ends; where there is one, there is a stack."""
-        stack = PtxVariable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES)
+        stack = syntax.PtxVariable(_STACK, "local", "b8", STACK_BYTES, _ALIGN, STACK_BYTES)
         self.out.declare(self.out.frames[0], stack)
         return self.out.register("u64")
 
     # -- a body ---------------------------------------------------------------------------------
-    def begin(self, frame: Frame, at: Instruction) -> None:
+    def begin(self, frame: Frame, at: syntax.Instruction) -> None:
         """Emit the code before a body that is called from outside: reserve its local memory on the stack."""
         out = self.out
         if not any(each.activation for each in frame.outward()):
-            out.make(at, "mov", "u64", self.top, Symbol(_STACK))
+            out.make(at, "mov", "u64", self.top, syntax.Symbol(_STACK))
         places, size = {}, 0
         for variable in frame.function.variables.values():
             if variable.space == "local":
@@ -82,13 +72,13 @@ class Stack:
                 size += variable.size
         start, site, base = out.fresh("again"), out.register("u32"), out.register("u64")
         frame.activation = Activation(start, site, base, align_up(size, _ALIGN), places)
-        out.make(at, "mov", "u32", site, Immediate(0))
+        out.make(at, "mov", "u32", site, syntax.Immediate(0))
         out.place(start, at.line)
         if size:
             out.make(at, "mov", "u64", base, self.top)
             self._grow(at, frame.activation.local_bytes)
 
-    def finish(self, frame: Frame, at: Instruction) -> None:
+    def finish(self, frame: Frame, at: syntax.Instruction) -> None:
         """Emit the code behind the body: release its local memory and go back to the caller."""
         kept, out = frame.activation, self.out
         assert kept is not None
@@ -97,10 +87,10 @@ class Stack:
         if kept.sites:
             outside, table = out.fresh("outside"), out.fresh("sites")
             out.result.tables[table] = [outside, *kept.sites]
-            out.make(at, "brx", "idx", kept.site, Symbol(table))
+            out.make(at, "brx", "idx", kept.site, syntax.Symbol(table))
             out.place(outside, at.line)
 
-    def find_offset(self, frame: Frame, name: str) -> tuple[Register, int] | None:
+    def find_offset(self, frame: Frame, name: str) -> tuple[syntax.Register, int] | None:
         """Return base register and offset of a recursive function's variable; None if it is not on the stack."""
         kept = frame.activation
         return (kept.base, kept.places[name]) if kept and name in kept.places else None
@@ -121,7 +111,7 @@ class Stack:
             self._copy_from_registers(at, self._operand_of_formal(root, formal), pieces)
         back = out.fresh("back")
         kept.sites.append(back)
-        out.make(at, "mov", "u32", kept.site, Immediate(len(kept.sites)))
+        out.make(at, "mov", "u32", kept.site, syntax.Immediate(len(kept.sites)))
         out.branch(at, kept.start)
         out.place(back, at.line)
         results = [
@@ -129,42 +119,43 @@ class Stack:
             for formal in root.function.returns
         ]
         self._restore(at, slots, size)
-        out.make(at, "sub", "u64", self.top, self.top, Immediate(size))
+        out.make(at, "sub", "u64", self.top, self.top, syntax.Immediate(size))
         for actual, pieces in zip(call.results, results, strict=True):
             self._copy_from_registers(at, actual, pieces)
 
-    def _grow(self, at: Instruction, size: int) -> None:
+    def _grow(self, at: syntax.Instruction, size: int) -> None:
         """Emit a reservation of stack memory, which faults if the stack is full."""
         out = self.out
         full, end, room = out.register("pred"), out.register("u64"), out.fresh("room")
-        out.make(at, "add", "u64", self.top, self.top, Immediate(size))
-        out.make(at, "mov", "u64", end, Symbol(_STACK, STACK_BYTES))
+        out.make(at, "add", "u64", self.top, self.top, syntax.Immediate(size))
+        out.make(at, "mov", "u64", end, syntax.Symbol(_STACK, STACK_BYTES))
         out.make(at, "setp", "gt.u64", full, self.top, end)
         out.branch(at, room, full, True)
         out.make(at, "call:overflow", "")
         out.place(room, at.line)
 
-    def _slots(self, frame: Frame, root: Frame) -> tuple[list[tuple[int, Operand, str]], int]:
+    def _slots(self, frame: Frame, root: Frame) -> tuple[list[tuple[int, syntax.Operand, str]], int]:
         """List what a call pushes: offset, operand and type of each value; and the bytes of all."""
         out = self.out
-        held: dict[Operand, str] = {}
-        pieces: dict[str, PtxVariable] = {}
+        held: dict[syntax.Operand, str] = {}
+        pieces: dict[str, syntax.PtxVariable] = {}
         for each in frame.outward():
             live = sorted(self._live(each))
             for name in (name for name in live if name in each.function.registers):
-                held[Register(out.register_name(each, name))] = each.function.registers[name]
+                held[syntax.Register(out.register_name(each, name))] = each.function.registers[name]
             if each.activation:
                 held |= {each.activation.site: "u32", each.activation.base: "u64"}
             own = {v.name for v in each.function.variables.values() if v.space == "param"} | {*each.symbols}
             for name in (name for name in live if name in own):
                 symbol = out.symbol(each, name, 0)
-                if isinstance(symbol, Symbol) and symbol.name in out.result.variables:
+                if isinstance(symbol, syntax.Symbol) and symbol.name in out.result.variables:
                     pieces[symbol.name] = out.result.variables[symbol.name]
             if each is root:
                 break
         for variable in pieces.values():
             held |= {
-                Address(Symbol(variable.name), offset): type_ for offset, type_ in _pieces(variable.size)
+                syntax.Address(syntax.Symbol(variable.name), offset): type_
+                for offset, type_ in _pieces(variable.size)
             }
         slots, size = [], 0
         for what, type_ in held.items():
@@ -181,46 +172,48 @@ class Stack:
             self.live[name] = live_after(frame.function)
         return self.live[name][frame.position]
 
-    def _save(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
+    def _save(self, at: syntax.Instruction, slots: list[tuple[int, syntax.Operand, str]], size: int) -> None:
         out = self.out
         for offset, what, type_ in slots:
             value = what
-            if isinstance(what, Address):
+            if isinstance(what, syntax.Address):
                 value = out.register(_register_type(type_))
                 out.make(at, "ld", f"param.{type_}", value, what)
             elif type_ == "pred":
                 value = out.register("u32")
-                out.make(at, "selp", "u32", value, Immediate(1), Immediate(0), what)
-            out.make(at, "st", f"local.{_stored(type_)}", Address(self.top, offset - size), value)
+                out.make(at, "selp", "u32", value, syntax.Immediate(1), syntax.Immediate(0), what)
+            out.make(at, "st", f"local.{_stored(type_)}", syntax.Address(self.top, offset - size), value)
 
-    def _restore(self, at: Instruction, slots: list[tuple[int, Operand, str]], size: int) -> None:
+    def _restore(
+        self, at: syntax.Instruction, slots: list[tuple[int, syntax.Operand, str]], size: int
+    ) -> None:
         out = self.out
         for offset, what, type_ in slots:
-            place, stored = Address(self.top, offset - size), _stored(type_)
-            if isinstance(what, Address):
+            place, stored = syntax.Address(self.top, offset - size), _stored(type_)
+            if isinstance(what, syntax.Address):
                 value = out.register(_register_type(type_))
                 out.make(at, "ld", f"local.{stored}", value, place)
                 out.make(at, "st", f"param.{type_}", what, value)
             elif type_ == "pred":
                 value = out.register("u32")
                 out.make(at, "ld", "local.u32", value, place)
-                out.make(at, "setp", "ne.u32", what, value, Immediate(0))
+                out.make(at, "setp", "ne.u32", what, value, syntax.Immediate(0))
             else:
                 out.make(at, "ld", f"local.{stored}", what, place)
 
     # -- arguments and results ------------------------------------------------------------------
-    def _operand_of_formal(self, root: Frame, formal: PtxVariable) -> Operand:
+    def _operand_of_formal(self, root: Frame, formal: syntax.PtxVariable) -> syntax.Operand:
         """Return the register or variable that holds a parameter or result of the called function."""
         if formal.space == "reg":
-            return Register(self.out.register_name(root, formal.name))
-        return Symbol(root.symbols[formal.name])
+            return syntax.Register(self.out.register_name(root, formal.name))
+        return syntax.Symbol(root.symbols[formal.name])
 
     def _copy_to_registers(
-        self, at: Instruction, formal: PtxVariable, source: Operand
-    ) -> list[tuple[int, str, Operand]]:
+        self, at: syntax.Instruction, formal: syntax.PtxVariable, source: syntax.Operand
+    ) -> list[tuple[int, str, syntax.Operand]]:
         """Copy an argument or a result to registers, piece by piece: offset, type, register."""
-        found: list[tuple[int, str, Operand]] = []
-        whole = [(0, formal.type)] if not isinstance(source, Symbol) or formal.space == "reg" else None
+        found: list[tuple[int, str, syntax.Operand]] = []
+        whole = [(0, formal.type)] if not isinstance(source, syntax.Symbol) or formal.space == "reg" else None
         for offset, type_ in whole or _pieces(formal.size):
             value = self.out.register(_register_type(type_))
             self.out.load_argument(at, type_, value, source, offset)
@@ -228,17 +221,17 @@ class Stack:
         return found
 
     def _copy_from_registers(
-        self, at: Instruction, target: Operand, pieces: list[tuple[int, str, Operand]]
+        self, at: syntax.Instruction, target: syntax.Operand, pieces: list[tuple[int, str, syntax.Operand]]
     ) -> None:
         for offset, type_, value in pieces:
-            if target != Register("_"):
+            if target != syntax.Register("_"):
                 self.out.store_result(at, type_, target, value, offset)
 
 
-def live_after(function: PtxFunction) -> list[frozenset[str]]:
+def live_after(function: syntax.PtxFunction) -> list[frozenset[str]]:
     """For each item of a body, the registers and variables whose values something behind it may read."""
     body = function.body
-    places = {item.name: index for index, item in enumerate(body) if isinstance(item, Label)}
+    places = {item.name: index for index, item in enumerate(body) if isinstance(item, syntax.Label)}
     after: list[frozenset[str]] = [frozenset()] * len(body)
     given_back = frozenset(variable.name for variable in function.returns)
     before = [*[frozenset[str]()] * len(body), given_back]
@@ -251,33 +244,33 @@ def live_after(function: PtxFunction) -> list[frozenset[str]]:
                 *(before[place] for place in _next_positions(function, index, places))
             )
             now = after[index]
-            if isinstance(item, Instruction) and item.opcode == "ret":
+            if isinstance(item, syntax.Instruction) and item.opcode == "ret":
                 now |= given_back
-            if isinstance(item, Instruction):
+            if isinstance(item, syntax.Instruction):
                 now = now - _names_overwritten(function, item) | _names_read(function, item)
             if now != before[index]:
                 before[index], changed = now, True
     return after
 
 
-def _next_positions(function: PtxFunction, index: int, places: dict[str, int]) -> list[int]:
+def _next_positions(function: syntax.PtxFunction, index: int, places: dict[str, int]) -> list[int]:
     """Return the positions that a thread may run after this one."""
     item = function.body[index]
-    if not isinstance(item, Instruction) or item.opcode not in ("bra", "brx", "ret", "exit"):
+    if not isinstance(item, syntax.Instruction) or item.opcode not in ("bra", "brx", "ret", "exit"):
         return [index + 1]
     names: list[str] = []
-    if item.opcode in ("bra", "brx") and isinstance(item.operands[-1], Symbol):
+    if item.opcode in ("bra", "brx") and isinstance(item.operands[-1], syntax.Symbol):
         name = item.operands[-1].name
         names = function.tables.get(name, []) if item.opcode == "brx" else [name]
     found = [places[name] for name in names if name in places]
     return [*found, index + 1] if item.guard else found
 
 
-def _results(item: Instruction) -> Operand | None:
-    return item.operands[0] if item.opcode == "call" and isinstance(item.operands[0], Vector) else None
+def _results(item: syntax.Instruction) -> syntax.Operand | None:
+    return item.operands[0] if item.opcode == "call" and isinstance(item.operands[0], syntax.Vector) else None
 
 
-def _names_overwritten(function: PtxFunction, item: Instruction) -> frozenset[str]:
+def _names_overwritten(function: syntax.PtxFunction, item: syntax.Instruction) -> frozenset[str]:
     if item.guard:
         return frozenset()
     if item.opcode == "call":
@@ -285,14 +278,16 @@ def _names_overwritten(function: PtxFunction, item: Instruction) -> frozenset[st
         return frozenset(_names(function, results)) if results else frozenset()
     found = set(writes(item))
     match item.operands[:1]:
-        case (Address(base=Symbol(name=name), offset=0),) if item.opcode == "st" and len(item.operands) > 1:
+        case (syntax.Address(base=syntax.Symbol(name=name), offset=0),) if (
+            item.opcode == "st" and len(item.operands) > 1
+        ):
             variable, type_ = function.variables.get(name), item.parts[-1]
             if variable and type_ in TYPE_BYTES and variable.size == TYPE_BYTES[type_]:
                 found.add(name)
     return frozenset(found)
 
 
-def _names_read(function: PtxFunction, item: Instruction) -> frozenset[str]:
+def _names_read(function: syntax.PtxFunction, item: syntax.Instruction) -> frozenset[str]:
     registers = frozenset(name for name in reads(item) if name in function.registers)
     if item.opcode == "st":
         return registers
@@ -303,7 +298,7 @@ def _names_read(function: PtxFunction, item: Instruction) -> frozenset[str]:
     return registers.union(*(_names(function, operand) for operand in given))
 
 
-def _names(function: PtxFunction, operand: Operand) -> frozenset[str]:
+def _names(function: syntax.PtxFunction, operand: syntax.Operand) -> frozenset[str]:
     """Return the names of the registers and variables in an operand."""
     registers = (name for name in registers_in(operand) if name in function.registers)
     return frozenset([*registers, *symbols_in(operand)])

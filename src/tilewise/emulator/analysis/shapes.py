@@ -27,17 +27,8 @@ from tilewise.emulator.analysis.shape import (
 from tilewise.emulator.operations.operands import reads, registers_in, wgmma_registers, writes
 from tilewise.emulator.operations.operation import LaneRule
 from tilewise.emulator.operations.registry import operation_of
+from tilewise.emulator.ptx import syntax
 from tilewise.emulator.ptx.modifiers import space_of
-from tilewise.emulator.ptx.syntax import (
-    Address,
-    Immediate,
-    Instruction,
-    Not,
-    Operand,
-    Register,
-    Symbol,
-    Vector,
-)
 from tilewise.emulator.ptx.types import TYPE_BYTES, bits_of
 
 __all__ = ["UNIFORM", "VECTOR", "Analysis", "Lanes", "Shape", "thread_lanes"]
@@ -119,7 +110,7 @@ class Analysis:
                     self.settled.add(id(instruction))
         return changed
 
-    def fits(self, name: str, instruction: Instruction) -> bool:
+    def fits(self, name: str, instruction: syntax.Instruction) -> bool:
         """Whether a register holds integers of the width that an instruction writes to it.
 
         NOTE: what is known of a value is known modulo its width; in a wider register it may be wrong.
@@ -177,7 +168,7 @@ class Analysis:
         self.polled |= polled
         return bool(polled) or any(map(_polls, inside))
 
-    def find_polled_loads(self, loop: set[int], inside: list[Instruction]) -> set[int]:
+    def find_polled_loads(self, loop: set[int], inside: list[syntax.Instruction]) -> set[int]:
         """Return the ids of a loop's plain loads, from a fixed address, that decide whether it ends."""
         written = {name for item in inside for name in writes(item)}
         loads = [
@@ -202,10 +193,10 @@ class Analysis:
         return {id(item) for item in loads if not deciding.isdisjoint(writes(item))}
 
     # -- one instruction ------------------------------------------------------------------------
-    def shape_of(self, operand: Operand) -> Shape | None:
+    def shape_of(self, operand: syntax.Operand) -> Shape | None:
         """Return the shape of an operand as it is read."""
         match operand:
-            case Register(name=name):
+            case syntax.Register(name=name):
                 if name in self.threads:
                     return self.threads[name]
                 if name == "%laneid":
@@ -216,19 +207,19 @@ class Analysis:
                     # NOTE: a register nothing has written yet is taken as uniform; it is zero there.
                     return self.shapes.get(name, Shape(zeros=TOP_ZEROS, value=0))
                 return UNIFORM
-            case Immediate(value=value, width=0):
+            case syntax.Immediate(value=value, width=0):
                 return Shape(zeros=trailing_zeros(value), value=value)
-            case Not(item=item):
+            case syntax.Not(item=item):
                 return self.shape_of(item)
-            case Address(base=Register() as base, offset=offset):
+            case syntax.Address(base=syntax.Register() as base, offset=offset):
                 return add_shapes(self.shape_of(base), Shape(zeros=trailing_zeros(offset), value=offset))
         return UNIFORM
 
-    def is_uniform(self, *operands: Operand) -> bool:
+    def is_uniform(self, *operands: syntax.Operand) -> bool:
         """Whether operands are the same in every lane, as they are read."""
         return all(shape is not None and shape.uniform for shape in map(self.shape_of, operands))
 
-    def result(self, instruction: Instruction) -> Shape | None:
+    def result(self, instruction: syntax.Instruction) -> Shape | None:
         lanes, parts = operation_of(instruction).lanes, instruction.parts
         match lanes:
             case "own":
@@ -251,34 +242,36 @@ class Analysis:
             return UNIFORM if all(shape.uniform for shape in known) else VECTOR
         return self.shape_of_integer(instruction, lanes, known)
 
-    def narrow_source(self, instruction: Instruction) -> bool:
+    def narrow_source(self, instruction: syntax.Instruction) -> bool:
         """Whether a register whose lanes differ is narrower than what the instruction reads."""
         type_ = instruction.parts[-1] if instruction.parts else ""
         return type_ in TYPE_BYTES and any(
-            isinstance(item, Register)
+            isinstance(item, syntax.Register)
             and bits_of(self.types.get(item.name, "b32")) < bits_of(type_)
             and not self.is_uniform(item)
             for item in instruction.operands[1:]
         )
 
-    def shape_of_exchange(self, instruction: Instruction, lanes: LaneRule) -> Shape | None:
+    def shape_of_exchange(self, instruction: syntax.Instruction, lanes: LaneRule) -> Shape | None:
         """Return the shape of what lanes get from one another: uniform, or a vector."""
         operands, parts = instruction.operands, instruction.parts
         same = self.is_uniform
         if lanes == "shuffled" and len(operands) >= 4:
-            whole = isinstance(operands[3], Immediate) and operands[3].value & 0x1F1F == 31
+            whole = isinstance(operands[3], syntax.Immediate) and operands[3].value & 0x1F1F == 31
             if "idx" in parts and whole and same(operands[2]):  # one lane's value for all
                 return UNIFORM
-            return UNIFORM if isinstance(operands[0], Register) and same(operands[1]) else VECTOR
+            return UNIFORM if isinstance(operands[0], syntax.Register) and same(operands[1]) else VECTOR
         if lanes == "matched" and not (len(operands) > 1 and same(operands[1])):
             return VECTOR
         return UNIFORM if "sync" not in parts or (operands and same(operands[-1])) else VECTOR
 
-    def shape_of_move(self, instruction: Instruction, lanes: LaneRule) -> Shape | None:
+    def shape_of_move(self, instruction: syntax.Instruction, lanes: LaneRule) -> Shape | None:
         source = instruction.operands[1]
-        if isinstance(source, Symbol) and source.name in self.local_symbols:
+        if isinstance(source, syntax.Symbol) and source.name in self.local_symbols:
             return UNIFORM
-        if not isinstance(source, Register | Immediate | Symbol):  # packing and unpacking
+        if not isinstance(
+            source, syntax.Register | syntax.Immediate | syntax.Symbol
+        ):  # packing and unpacking
             return UNIFORM if self.is_uniform(*_flat((source,))) else VECTOR
         shape = self.shape_of(source)
         if len(writes(instruction)) > 1:
@@ -287,16 +280,16 @@ class Analysis:
             return shape if instruction.parts[-1:] != ("pred",) and lanes == "moved" else shape and UNIFORM
         return shape if lanes == "moved" else Shape(shape.lanes, min(shape.zeros, 32))
 
-    def shape_of_load(self, instruction: Instruction) -> Shape | None:
+    def shape_of_load(self, instruction: syntax.Instruction) -> Shape | None:
         address = instruction.operands[-1] if len(instruction.operands) < 2 else instruction.operands[1]
-        base = address.base if isinstance(address, Address) else None
-        if isinstance(base, Symbol) and base.name in self.local_symbols:
+        base = address.base if isinstance(address, syntax.Address) else None
+        if isinstance(base, syntax.Symbol) and base.name in self.local_symbols:
             return VECTOR
         alike = space_of(instruction) in _MEMORY_UNIFORM and "volatile" not in instruction.parts
         return UNIFORM if alike and self.is_uniform(address) else VECTOR
 
     def shape_of_integer(
-        self, instruction: Instruction, lanes: LaneRule, sources: list[Shape]
+        self, instruction: syntax.Instruction, lanes: LaneRule, sources: list[Shape]
     ) -> Shape | None:
         parts = instruction.parts
         if _ODD_PARTS & set(parts) or len(sources) < _FEWEST_SOURCES.get(lanes, 2):
@@ -328,7 +321,7 @@ class Analysis:
                 return Shape(sources[0].lanes, min(s.zeros for s in sources[:2])) if same else VECTOR
         return UNIFORM if all(shape.uniform for shape in sources) else VECTOR
 
-    def shape_of_product(self, instruction: Instruction, a: Shape, b: Shape) -> Shape | None:
+    def shape_of_product(self, instruction: syntax.Instruction, a: Shape, b: Shape) -> Shape | None:
         type_ = instruction.parts[-1]
         wide = "wide" in instruction.parts
         if b.value is None or not b.uniform:
@@ -344,7 +337,7 @@ class Analysis:
             return widened.scaled(factor) if widened is not None else VECTOR
         return a.scaled(factor)
 
-    def shape_of_conversion(self, instruction: Instruction, source: Shape) -> Shape | None:
+    def shape_of_conversion(self, instruction: syntax.Instruction, source: Shape) -> Shape | None:
         to, of = instruction.parts[-2:] if len(instruction.parts) > 1 else ("", "")
         if to not in _WIDE or of not in _WIDE or source.uniform:
             return UNIFORM if source.uniform else VECTOR
@@ -354,7 +347,7 @@ class Analysis:
             return VECTOR  # the sum of u and lane is made wider there, not each of them
         return Shape(source.lanes, min(source.zeros, bits_of(to)))
 
-    def widen_shape(self, instruction: Instruction, source: Shape) -> Shape | None:
+    def widen_shape(self, instruction: syntax.Instruction, source: Shape) -> Shape | None:
         """Return the shape of a 32-bit value in 64 bits: the same, unless a lane may wrap around."""
         if source.value is not None:
             values = [source.value + lane for lane in (0, *source.lanes)]
@@ -373,7 +366,7 @@ class Analysis:
 _WIDE = ("u32", "s32", "u64", "s64")
 
 
-def _polls(instruction: Instruction) -> bool:
+def _polls(instruction: syntax.Instruction) -> bool:
     """Whether an instruction, in a loop, may wait for what another thread does."""
     operation = operation_of(instruction)
     if operation.polls:
@@ -381,10 +374,10 @@ def _polls(instruction: Instruction) -> bool:
     return operation.barrier is None and not _POLLING.isdisjoint(instruction.parts)
 
 
-def _flat(operands: tuple[Operand, ...]) -> list[Operand]:
-    found: list[Operand] = []
+def _flat(operands: tuple[syntax.Operand, ...]) -> list[syntax.Operand]:
+    found: list[syntax.Operand] = []
     for operand in operands:
-        found += _flat(operand.items) if isinstance(operand, Vector) else [operand]
+        found += _flat(operand.items) if isinstance(operand, syntax.Vector) else [operand]
     return found
 
 

@@ -12,15 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewise.emulator.check_layout import ACCESS, CELLS, CHECK, CLOCKS, SHADOW, STATE, WHO, FindingKind
+from tilewise.emulator.checking import shadow_memory
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
-from tilewise.emulator.checking.shadow_memory import (
-    ShadowWord,
-    check_and_record,
-    find_cell,
-    find_shadow,
-    look_up_shadow,
-    reserve_shadow,
-)
 from tilewise.emulator.checking.vector_clocks import merge_private_clock, ordered_before
 from tilewise.emulator.layout import BLOCK, LAUNCH, WARP, Space
 from tilewise.emulator.llvm.emit import Value
@@ -51,7 +44,7 @@ def check_access(
     ``values`` are those that a store is about to write, element after element of all lanes; null if they are
     not known.
     """
-    word = ShadowWord(r, _ignores_unset)
+    word = shadow_memory.ShadowWord(r, _ignores_unset)
     valued = r.both(word.stores, r.differs(values, NULL))
     with _each_distinct_address(r, word.writes) as (lane, address, name):
         word.begin_lane()
@@ -59,12 +52,12 @@ def check_access(
             loop.again(_fast_read(word))
             with r.when(valued):
                 _compare_stored(word, lane, offset, count)
-            check_and_record(word)
+            shadow_memory.check_and_record(word)
 
 
 @contextmanager
 def _each_word(
-    word: ShadowWord, start: Value, length: Value, lane: Value
+    word: shadow_memory.ShadowWord, start: Value, length: Value, lane: Value
 ) -> Iterator[tuple[Loop, Value, Value]]:
     """Loop over the words of a lane's access that have shadow memory, and select the cell of each; yield the loop, and
     where in the access its bytes in the word begin and how many they are."""
@@ -78,7 +71,7 @@ def _each_word(
         count = r.intrinsic("llvm.umin", 4 - within, end - here)
         at.put(here + count)
         ones = (1 << count) - 1
-        loop.again(r.negation(find_shadow(r, place, here, r["space"])))
+        loop.again(r.negation(shadow_memory.find_shadow(r, place, here, r["space"])))
         word.select_cell(here, word.high | lane, r.narrow(ones << within))
         owner = r.field(place, SHADOW.OWNER, "ptr")
         with r.unless(r.is_null(owner)):  # a block whose memory is used must not exit before it
@@ -97,16 +90,16 @@ def _ignores_unset(r: CheckRoutine) -> Value:
 @routine("tw_check_padded", "i1", "ctx", "block")
 def _unset_is_padding(r: CheckRoutine, addresses: Ptr, mask: I32, size: I32, space: I32) -> None:
     """Whether the uninitialised bytes are padding of a structure: the same in each lane's read, and not all of it."""
-    place, count = reserve_shadow(r), r.wide(size)
+    place, count = shadow_memory.reserve_shadow(r), r.wide(size)
     before = r.variable("i64", 0)
     with r.each_lane(mask) as lane:
         address = r.element(addresses, lane, "i64")
         unset = r.variable("i64", 0)
         with r.count(count) as i:
             here = address + i
-            r.give_if(r.negation(look_up_shadow(r, space, here, place)), 0)
+            r.give_if(r.negation(shadow_memory.look_up_shadow(r, space, here, place)), 0)
             offset = here - r.field(place, SHADOW.FIRST, "i64")
-            state = r.wide(r.field(find_cell(r, place, offset)[CELLS.STATE], 0, "i32"))
+            state = r.wide(r.field(shadow_memory.find_cell(r, place, offset)[CELLS.STATE], 0, "i32"))
             bit = (state >> (offset & 3)) & 1
             unset.put(unset.get() | (bit << i))
         every = r.equals(unset.get(), (1 << count) - 1)
@@ -159,7 +152,7 @@ def _leave(r: CheckRoutine, lanes: I32) -> None:
         record_finding(r, FindingKind.EARLY_EXIT, accessor(r, 0), use, 0, user, line=ZERO_I32)
 
 
-def _fast_read(word: ShadowWord) -> Value:
+def _fast_read(word: shadow_memory.ShadowWord) -> Value:
     """Whether a few comparisons suffice to see that a read races with nothing; then it is recorded."""
     r = word.r
     quick = r.variable("i1", 0)
@@ -184,7 +177,7 @@ def _fast_read(word: ShadowWord) -> Value:
     return quick.get()
 
 
-def _compare_stored(word: ShadowWord, lane: Value, offset: Value, count: Value) -> None:
+def _compare_stored(word: shadow_memory.ShadowWord, lane: Value, offset: Value, count: Value) -> None:
     """Set ``word.same`` to whether a store writes what is there already, or what another lane of it writes."""
     r = word.r
     element = r.wide(r["element"])
@@ -203,7 +196,7 @@ def _compare_stored(word: ShadowWord, lane: Value, offset: Value, count: Value) 
     _compare(word, mine, r.select(beside, theirs, word.memory), count)
 
 
-def _compare(word: ShadowWord, mine: Value, old: Value, count: Value) -> None:
+def _compare(word: shadow_memory.ShadowWord, mine: Value, old: Value, count: Value) -> None:
     r = word.r
     word.same.put(1)
     with r.count(count) as i:
@@ -224,17 +217,17 @@ def _check_stretch(
     values: Ptr,
 ) -> None:
     """Check and record one lane's access to a stretch of memory; ``values`` are what a store writes, or null."""
-    word = ShadowWord(r)
+    word = shadow_memory.ShadowWord(r)
     with _each_word(word, address, length, lane) as (_, offset, count):
         with r.when(r.differs(values, NULL)):
             _compare(word, r.at(values, offset), word.memory, count)
-        check_and_record(word)
+        shadow_memory.check_and_record(word)
         proxy = r.has_any(flags, ACCESS.PROXY)
         with r.when(r.both(proxy, r.negation(word.writes))):
             _check_proxy_fence(word)
 
 
-def _check_proxy_fence(word: ShadowWord) -> None:
+def _check_proxy_fence(word: shadow_memory.ShadowWord) -> None:
     """Report a read by the asynchronous proxy of a thread's write with no proxy fence of either warp between."""
     r = word.r
     time, who, info = (word.get(column) for column in CELLS.LAST_WRITE)
@@ -255,7 +248,7 @@ class _FastRoutine(CheckRoutine):
 
     def find_cells(self) -> None:
         """Find the cells; return false from the routine if there are none that it can check."""
-        place, state = reserve_shadow(self), self.state()
+        place, state = shadow_memory.reserve_shadow(self), self.state()
         self.give_if(self.has_any(self["address"], 3), 0)
         cells = self.variable("ptr", self.field(self["block"], BLOCK.CELLS, "ptr"))
         self.stride = self.variable("i64", self.field(state, CHECK.STRIDE, "i64"))
@@ -263,7 +256,7 @@ class _FastRoutine(CheckRoutine):
         limit = self.variable("i64", self.field(self["ctx"], LAUNCH.SHARED_BYTES, "i64"))
         past = self.variable("i32", self.field(self.slot_of_warp(CLOCKS.LEAST), 0, "i32"))
         with self.unless(self.equals(self["space"], Space.SHARED)):
-            found = look_up_shadow(self, self["space"], self["address"], place)
+            found = shadow_memory.look_up_shadow(self, self["space"], self["address"], place)
             local = self.is_null(self.field(place, SHADOW.OWNER, "ptr"))
             self.give_if(self.negation(self.both(found, local)), 0)
             cells.put(self.field(place, SHADOW.CELLS, "ptr"))

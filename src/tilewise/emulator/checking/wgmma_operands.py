@@ -8,15 +8,8 @@ since the last fence, and the group of products that uses it; the index is the r
 from __future__ import annotations
 
 from tilewise.emulator.check_layout import CHECK, CLOCKS, COPY, WHO, CopySide, FindingKind
+from tilewise.emulator.checking import copies
 from tilewise.emulator.checking.check_routine import CheckRoutine, check_routine
-from tilewise.emulator.checking.copies import (
-    PRODUCTS,
-    Mark,
-    first_of_warpgroup,
-    groups_of,
-    new_record,
-    walk_matrix,
-)
 from tilewise.emulator.checking.vector_clocks import merge_private_clock, update_least
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import Value
@@ -33,7 +26,7 @@ _WRITTEN, _GROUP, _ISSUED = 0, 4, 8  # of a register: lines of the PTX, and the 
 
 def _closed_groups(r: CheckRoutine) -> Value:
     """How many groups of products this warp has committed."""
-    return r.field(groups_of(r, PRODUCTS), 0, "i32")
+    return r.field(copies.groups_of(r, copies.PRODUCTS), 0, "i32")
 
 
 def _report(r: CheckRoutine, kind: FindingKind, before: Value | int, lane: Value | int) -> None:
@@ -103,7 +96,7 @@ def _wait_groups(r: CheckRoutine, keep: I32) -> None:
     table = r.own_table(CLOCKS.REGISTERS, CHECK.REGISTERS)
     done = r.intrinsic("llvm.smax", r.field(table, _DONE, "i32"), _closed_groups(r) - keep)
     r.put(table, _DONE, done)
-    time = r.element(r.table(CLOCKS.PRODUCTS_DONE), first_of_warpgroup(r), "i32")
+    time = r.element(r.table(CLOCKS.PRODUCTS_DONE), copies.first_of_warpgroup(r), "i32")
     own = r.wide(r.field(r["warp"], WARP.INDEX, "i32") & 3)
     clock = r.item(r.own_clock(), r.own_entry() - own, 4)
     with r.count(4) as i, r.when(r.differs(i, own)):
@@ -121,8 +114,8 @@ def _issue_matrix(
     own = r.differs(first, 0)  # of A: 16 of its 64 rows
     r.give_if(r.negation(own | r.equals(index, 0)))
     start = r.select(own, index * 2, 0)
-    copy = new_record(r, 1, 0, PRODUCTS, CopySide.FROM_SHARED)
+    copy = copies.new_record(r, 1, 0, copies.PRODUCTS, CopySide.FROM_SHARED)
     r.give_if(r.is_null(copy))
     request = {0: bits, 8: start, 12: rows, 16: bricks, 20: across}
     r.put_fields(r.at(copy, COPY.PLACES), request)
-    walk_matrix(r, copy, Mark.LEAVE, line, accessor(r, WHO.WHOLE))
+    copies.walk_matrix(r, copy, copies.Mark.LEAVE, line, accessor(r, WHO.WHOLE))

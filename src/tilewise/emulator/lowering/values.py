@@ -8,15 +8,8 @@ from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.special import special
 from tilewise.emulator.lowering.tables import unsupported
+from tilewise.emulator.ptx import types
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Symbol
-from tilewise.emulator.ptx.types import (
-    bits_of,
-    is_signed,
-    literal_bits,
-    literal_disagreement,
-    llvm_scalar,
-    register_disagreement,
-)
 
 __all__ = ["address_of", "check_operand", "expand", "read", "read_bits", "write"]
 
@@ -25,9 +18,9 @@ def check_operand(e: Context, instruction: Instruction, operand: Operand, type_:
     """Refuse what an instruction cannot take as an operand of a type."""
     why = ""
     if isinstance(operand, Register) and operand.name in e.types:
-        why = register_disagreement(instruction, operand.name, e.types[operand.name], type_)
+        why = types.register_disagreement(instruction, operand.name, e.types[operand.name], type_)
     elif isinstance(operand, Immediate):
-        why = literal_disagreement(operand, type_)
+        why = types.literal_disagreement(operand, type_)
     if why:
         raise unsupported(instruction, why)
 
@@ -37,12 +30,14 @@ def read(e: Context, operand: Operand, type_: str, as_vector: bool) -> Value:
 
     As a scalar, it is the ``u`` of its shape; as a vector, what each lane has.
     """
-    scalar = llvm_scalar(type_)
+    scalar = types.llvm_scalar(type_)
     match operand:
         case Immediate(value=value, width=width):
-            if width and (type_[0] in "us" or (type_ in ("b8", "b16", "b32") and bits_of(type_) < width)):
+            if width and (
+                type_[0] in "us" or (type_ in ("b8", "b16", "b32") and types.bits_of(type_) < width)
+            ):
                 raise unsupported(e.now, f"a floating-point literal where .{type_} is wanted")
-            constant = e.const(scalar, literal_bits(value, width, type_))
+            constant = e.const(scalar, types.literal_bits(value, width, type_))
             return e.splat(constant) if as_vector else constant
         case Not(item=item):
             if type_ != "pred":
@@ -66,7 +61,7 @@ def read(e: Context, operand: Operand, type_: str, as_vector: bool) -> Value:
 
 def read_bits(e: Context, operand: Operand, type_: str) -> Value:
     """The bits that each lane has of an operand of a PTX type: those of 1.0 are not the same in f32 and in f64."""
-    return e.cast("bitcast", read(e, operand, type_, True), f"i{bits_of(type_)}")
+    return e.cast("bitcast", read(e, operand, type_, True), f"i{types.bits_of(type_)}")
 
 
 def _fit(e: Context, value: Value, type_: str, own: str) -> Value:
@@ -74,13 +69,13 @@ def _fit(e: Context, value: Value, type_: str, own: str) -> Value:
 
     Where it is wider, its own sign fills it.
     """
-    want = llvm_scalar(type_)
+    want = types.llvm_scalar(type_)
     if value.scalar == want:
         return value
     if "i1" in (value.scalar, want):
         raise unsupported(e.now, "a predicate where a number is wanted, or the other way round")
-    value = e.cast("bitcast", value, f"i{bits_of(own)}")
-    value = e.resize(value, f"i{bits_of(type_)}", is_signed(own))
+    value = e.cast("bitcast", value, f"i{types.bits_of(own)}")
+    value = e.resize(value, f"i{types.bits_of(type_)}", types.is_signed(own))
     return e.cast("bitcast", value, want)
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
+from tilewise.emulator.ptx import syntax
 from tilewise.emulator.ptx.constant_expressions import constant, constant_integer, read_offset
 from tilewise.emulator.ptx.elements import (
     add_offset,
@@ -24,25 +25,6 @@ from tilewise.emulator.ptx.initial import check_links, initial_bytes
 from tilewise.emulator.ptx.library import add_library
 from tilewise.emulator.ptx.modifiers import MARKED, normalise, order_modifiers
 from tilewise.emulator.ptx.scope import Scope
-from tilewise.emulator.ptx.syntax import (
-    ELEMENTS,
-    Address,
-    Immediate,
-    Instruction,
-    Label,
-    Link,
-    Not,
-    Operand,
-    Pair,
-    PtxError,
-    PtxFunction,
-    PtxModule,
-    PtxVariable,
-    Register,
-    Symbol,
-    Vector,
-    items_of,
-)
 from tilewise.emulator.ptx.tokens import TokenReader
 from tilewise.emulator.ptx.types import TYPE_BYTES
 
@@ -76,7 +58,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @functools.lru_cache(_MODULES)
-def parse(text: str) -> PtxModule:
+def parse(text: str) -> syntax.PtxModule:
     """Read a PTX text, the bodies of its functions aside; a mistake in it is a PtxError that names the line.
 
     The last modules are remembered: kernels of one module share what was read. ``Module.function`` reads a body.
@@ -93,21 +75,21 @@ class Parser(TokenReader):
 
     def __init__(self, text: str, line: int = 1, outer: Parser | None = None) -> None:
         super().__init__(text, line, outside=outer is None)
-        self.result: PtxModule = (
-            outer.result if outer else PtxModule((0, 0), "", text=text, read=self.read_body)
+        self.result: syntax.PtxModule = (
+            outer.result if outer else syntax.PtxModule((0, 0), "", text=text, read=self.read_body)
         )
         self.scope: Scope = Scope(self.result, outer.scope if outer else None)
         self.narrow: bool = bool(outer and outer.narrow)  # whether the target has no doubles
 
     # -- the module -----------------------------------------------------------------------------
-    def module(self) -> PtxModule:
+    def module(self) -> syntax.PtxModule:
         while self.now.kind != "end":
             token = self.now
             if token.text == ".version":
                 self.take()
                 major, _, minor = self.take().text.partition(".")
                 if not major.isdecimal() or not (minor or "0").isdecimal():
-                    raise PtxError(token.line, "a version such as 8.0 expected")
+                    raise syntax.PtxError(token.line, "a version such as 8.0 expected")
                 self.result.version = (int(major), int(minor or 0))
             elif token.text == ".target":
                 self.take()
@@ -118,7 +100,9 @@ class Parser(TokenReader):
                 self.take()
                 if (bits := self.integer()) != 64:
                     what = f".address_size {bits}: 32-bit modules are supported neither here nor by CUDA 13"
-                    raise PtxError(token.line, f"{what}: compile the source again for 64-bit addresses")
+                    raise syntax.PtxError(
+                        token.line, f"{what}: compile the source again for 64-bit addresses"
+                    )
             elif token.text == ".alias":
                 self.alias()
             elif token.text == ".reg":  # of every function, before PTX 3.0
@@ -131,7 +115,7 @@ class Parser(TokenReader):
             else:
                 raise self.error("a directive expected")
         if not self.result.target:
-            raise PtxError(1, "there is no .target line: is this a PTX text?")
+            raise syntax.PtxError(1, "there is no .target line: is this a PTX text?")
         return self.result
 
     def directive(self) -> bool:
@@ -212,12 +196,12 @@ class Parser(TokenReader):
         return ".extern" in words
 
     # -- variables ------------------------------------------------------------------------------
-    def variables(self, external: bool = False) -> list[PtxVariable]:
+    def variables(self, external: bool = False) -> list[syntax.PtxVariable]:
         line = self.now.line
         space = self.take().text[1:]
         align, type_, vector = self.variable_type(line, False)
         if align and (align & (align - 1) or align > 4096):
-            raise PtxError(line, f"an alignment that is not a power of two up to 4,096: {align}")
+            raise syntax.PtxError(line, f"an alignment that is not a power of two up to 4,096: {align}")
         found = [self.one_variable(space, type_, align, vector, external, line)]
         while self.accept(","):
             found.append(self.one_variable(space, type_, align, vector, external, line))
@@ -244,33 +228,35 @@ class Parser(TokenReader):
                 self.expect("(")
                 self.skip_to(")")
             elif part not in (".ptr", ".managed", *_SPACES):
-                raise PtxError(line, f"an unknown part of a variable: {part}")
+                raise syntax.PtxError(line, f"an unknown part of a variable: {part}")
         if not type_:
-            raise PtxError(line, f"a {'parameter' if parameter else 'variable'} without a type")
+            raise syntax.PtxError(line, f"a {'parameter' if parameter else 'variable'} without a type")
         return align, type_, vector
 
     def one_variable(
         self, space: str, type_: str, align: int, vector: int, external: bool, line: int
-    ) -> PtxVariable:
+    ) -> syntax.PtxVariable:
         name = self.word()
         element = TYPE_BYTES[type_] * vector
         sizes: list[int] = []
         if self.accept("<"):
-            raise PtxError(line, "parameterised names are for registers only")
+            raise syntax.PtxError(line, "parameterised names are for registers only")
         while self.accept("["):
             sizes.append(0 if self.now.text == "]" else constant_integer(self))
             self.expect("]")
         if any(size < 0 for size in sizes) or prod(sizes) * element > _MOST_BYTES:
-            raise PtxError(line, f"a variable of {prod(sizes) * element:,} bytes")
+            raise syntax.PtxError(line, f"a variable of {prod(sizes) * element:,} bytes")
         data: bytes | None = None
-        links: tuple[Link, ...] = ()
+        links: tuple[syntax.Link, ...] = ()
         count = prod(sizes)
         if self.accept("="):
             dimensions = [*sizes, vector] if vector > 1 or not sizes else sizes
             data, links, total = initial_bytes(self, self.scope, type_, dimensions, _MOST_BYTES)
             count = total // element
         size = count * element
-        return PtxVariable(name, space, type_, count, align or element, size, data, links, external, line)
+        return syntax.PtxVariable(
+            name, space, type_, count, align or element, size, data, links, external, line
+        )
 
     # -- functions ------------------------------------------------------------------------------
     def parse_function(self) -> None:
@@ -279,7 +265,7 @@ class Parser(TokenReader):
         returns = self.parameter_list() if not entry and self.now.text == "(" else []
         name = self.word()
         parameters = self.parameter_list() if self.now.text == "(" else []
-        function = PtxFunction(name, entry, parameters, returns, line=line)
+        function = syntax.PtxFunction(name, entry, parameters, returns, line=line)
         while self.now.kind == "dotted" and self.now.text not in _NEXT:
             self.performance(function)
         # Once no semicolon ended a prototype.
@@ -294,7 +280,7 @@ class Parser(TokenReader):
         function.last_line = body.line + body.text.count("\n")
         self.result.functions[name] = function
 
-    def read_body(self, function: PtxFunction) -> None:
+    def read_body(self, function: syntax.PtxFunction) -> None:
         """Read a function's body, once."""
         with _READING:
             if not function.unread:
@@ -310,7 +296,7 @@ class Parser(TokenReader):
                 setattr(function, name, getattr(fresh, name))
             function.unread = ""  # the last step: others look at it without the lock
 
-    def performance(self, function: PtxFunction) -> None:
+    def performance(self, function: syntax.PtxFunction) -> None:
         part = self.take().text
         numbers: list[int] = []
         while self.now.kind == "int" or (self.now.text == "," and numbers):
@@ -328,9 +314,9 @@ class Parser(TokenReader):
         elif part == ".pragma":
             self.skip_to(";")
 
-    def parameter_list(self) -> list[PtxVariable]:
+    def parameter_list(self) -> list[syntax.PtxVariable]:
         self.expect("(")
-        found: list[PtxVariable] = []
+        found: list[syntax.PtxVariable] = []
         while not self.accept(")"):
             if self.now.text not in (".param", ".reg"):
                 raise self.error("a parameter expected")
@@ -346,7 +332,7 @@ class Parser(TokenReader):
         self.expect("{")
         self.scope.open_block()
         if len(self.scope.names.maps) > _MOST_SCOPES:
-            raise PtxError(self.now.line, f"more than {_MOST_SCOPES} scopes within one another")
+            raise syntax.PtxError(self.now.line, f"more than {_MOST_SCOPES} scopes within one another")
         while not self.accept("}"):
             if self.now.kind == "end":
                 raise self.error("'}' expected")
@@ -372,7 +358,7 @@ class Parser(TokenReader):
         else:
             function.body.append(self.instruction())
 
-    def registers(self, function: PtxFunction) -> None:
+    def registers(self, function: syntax.PtxFunction) -> None:
         self.expect(".reg")
         type_, vector = "", 0
         while self.now.kind == "dotted":
@@ -389,7 +375,7 @@ class Parser(TokenReader):
                 count = self.integer()
                 self.expect(">")
                 if max(count, 0) * max(vector, 1) + len(function.registers) > _MOST_REGISTERS:
-                    raise PtxError(self.now.line, f"{count:,} registers")
+                    raise syntax.PtxError(self.now.line, f"{count:,} registers")
                 names = [f"{name}{i}" for i in range(count)]
             else:
                 names = [name]
@@ -398,14 +384,14 @@ class Parser(TokenReader):
                 self.scope.names[each] = unique
                 if vector:
                     self.scope.vectors[unique] = vector
-                    function.registers |= {f"{unique}.{part}": type_ for part in ELEMENTS[:vector]}
+                    function.registers |= {f"{unique}.{part}": type_ for part in syntax.ELEMENTS[:vector]}
                 else:
                     function.registers[unique] = type_
             if not self.accept(","):
                 break
         self.expect(";")
 
-    def local_variables(self, function: PtxFunction) -> None:
+    def local_variables(self, function: syntax.PtxFunction) -> None:
         external = self.linkage()
         if self.now.text not in _SPACES:
             raise self.error("a variable expected")
@@ -420,7 +406,7 @@ class Parser(TokenReader):
             variable.name = unique
             (function.variables if own else self.result.variables)[unique] = variable
 
-    def label(self, function: PtxFunction) -> None:
+    def label(self, function: syntax.PtxFunction) -> None:
         token = self.take()
         self.expect(":")
         if self.now.text in (".branchtargets", ".calltargets"):
@@ -435,10 +421,10 @@ class Parser(TokenReader):
         elif self.now.text == ".callprototype":
             self.skip_to(";")
         else:
-            function.body.append(Label(self.scope.define_label(token.text, token.line), token.line))
+            function.body.append(syntax.Label(self.scope.define_label(token.text, token.line), token.line))
 
     # -- instructions ---------------------------------------------------------------------------
-    def instruction(self) -> Instruction:
+    def instruction(self) -> syntax.Instruction:
         line = self.now.line
         guard, negated = None, False
         if self.accept("@"):
@@ -450,7 +436,7 @@ class Parser(TokenReader):
             parts.append(self.take().text[1:])
         written = ".".join((opcode, *parts))
         parts = [*order_modifiers(line, opcode, parts)]
-        operands: list[Operand] = []
+        operands: list[syntax.Operand] = []
         while self.now.text != ";":
             operands.append(self.marked(parts, len(operands)) if opcode in MARKED else self.operand(opcode))
             if not self.accept(","):
@@ -458,19 +444,23 @@ class Parser(TokenReader):
         self.expect(";")
         file, source = self.scope.location
         assert self.scope.function is not None
-        whole = Instruction(
+        whole = syntax.Instruction(
             line, opcode, tuple(parts), tuple(operands), guard, negated, source, file, written
         )
         if self.narrow and "f64" in parts:
-            raise PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
+            raise syntax.PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
         moved = split_vector_move(self, self.scope, whole)
         found = normalise(moved, self.scope.function.registers, self.result.version)
-        if opcode in ("bra", "brx", "call") and found.operands and isinstance(found.operands[-1], Symbol):
+        if (
+            opcode in ("bra", "brx", "call")
+            and found.operands
+            and isinstance(found.operands[-1], syntax.Symbol)
+        ):
             self.scope.name_label(found.operands[-1].name, partial(_rename_target, found))
         return found
 
     # -- operands -------------------------------------------------------------------------------
-    def marked(self, parts: list[str], place: int) -> Operand:
+    def marked(self, parts: list[str], place: int) -> syntax.Operand:
         """An operand whose minus sign and selector, as in ``-r1.b0``, become parts of the instruction."""
         if self.now.text == "-" and self.tokens[self.at + 1].kind == "word":
             self.take()
@@ -480,86 +470,90 @@ class Parser(TokenReader):
             parts.append(f"{place}:{self.take().text[1:]}")
         return operand
 
-    def operand(self, opcode: str = "", without: tuple[str, ...] = ()) -> Operand:
+    def operand(self, opcode: str = "", without: tuple[str, ...] = ()) -> syntax.Operand:
         """An operand, but none that begins with one of the marks ``without``."""
         token = self.now
         if token.text in without:
             raise self.error("a register or a number expected")
-        items: list[Operand] = []
+        items: list[syntax.Operand] = []
         if self.accept("{"):
             while not self.accept("}"):
                 items.append(self.operand(without=("{", "[")))
                 self.accept(",")
-            return Vector(tuple(items))
+            return syntax.Vector(tuple(items))
         if opcode == "bra" and token.kind == "word":  # a label, whatever else has its name
-            return Symbol(self.take().text)
+            return syntax.Symbol(self.take().text)
         if opcode == "call" and self.accept("("):  # its arguments, its results: of a vector, the elements
             while not self.accept(")"):
-                items += items_of(self.operand())
+                items += syntax.items_of(self.operand())
                 self.accept(",")
-            return Vector(tuple(items))
+            return syntax.Vector(tuple(items))
         if self.accept("["):
             return self.address()
         if token.text == "!" and self.tokens[self.at + 1].kind == "word":
             self.take()
-            return Not(self.scope.register(self.word(), self.now.line))
+            return syntax.Not(self.scope.register(self.word(), self.now.line))
         if token.kind in ("int", "float") or token.text in ("-", "+", "!", "~", "(", "WARP_SZ"):
             return constant(self)
         if token.kind != "word":
             raise self.error("an operand expected")
         operand = self.named()
         if self.accept("|"):
-            return Pair(operand, self.named())
-        if isinstance(operand, Symbol) and self.now.text == "[":
+            return syntax.Pair(operand, self.named())
+        if isinstance(operand, syntax.Symbol) and self.now.text == "[":
             return index_array(self, self.scope, operand, opcode, self.named)
-        if isinstance(operand, Register) and self.now.text in ("+", "-"):
+        if isinstance(operand, syntax.Register) and self.now.text in ("+", "-"):
             return add_offset(self, self.scope, operand)
         return operand
 
-    def named(self) -> Operand:
+    def named(self) -> syntax.Operand:
         token = self.take()
         if token.kind != "word":
             self.at -= 1
             raise self.error("a name expected")
         name = token.text
         if name == "_":
-            return Register("_")
+            return syntax.Register("_")
         if name.startswith("%") and _SPECIAL.match(name):
             if self.now.kind == "dotted":
-                return Register(name + self.take().text)
+                return syntax.Register(name + self.take().text)
             return special_register(self.scope, name)
         if name == "WARP_SZ":
-            return Immediate(32)
+            return syntax.Immediate(32)
         unique = self.scope.unique_name(name, token.line)
         if unique is not None:
             if unique in self.result.variables or (
                 self.scope.function and unique in self.scope.function.variables
             ):
-                return Symbol(unique, read_offset(self))
-            return vector_of(self, self.scope, unique) if unique in self.scope.vectors else Register(unique)
+                return syntax.Symbol(unique, read_offset(self))
+            return (
+                vector_of(self, self.scope, unique)
+                if unique in self.scope.vectors
+                else syntax.Register(unique)
+            )
         if name.startswith("%"):
-            raise PtxError(token.line, f"{name!r} is not declared")
-        return Symbol(name, read_offset(self))
+            raise syntax.PtxError(token.line, f"{name!r} is not declared")
+        return syntax.Symbol(name, read_offset(self))
 
-    def address(self) -> Operand:
-        items: list[Operand] = []
-        base: Operand | None = None
+    def address(self) -> syntax.Operand:
+        items: list[syntax.Operand] = []
+        base: syntax.Operand | None = None
         offset = 0
         if self.now.kind == "word":
             base = self.named()
-            if isinstance(base, Symbol):
-                base, offset = Symbol(base.name), base.offset
+            if isinstance(base, syntax.Symbol):
+                base, offset = syntax.Symbol(base.name), base.offset
             offset += read_offset(self)
         else:
             offset = constant_integer(self)
         while self.accept(","):  # tensor coordinates; the table of that family reads them
             items.append(self.operand(without=("[",)))
         self.expect("]")
-        if base is not None and not isinstance(base, Register | Symbol):
+        if base is not None and not isinstance(base, syntax.Register | syntax.Symbol):
             raise self.error("a register or a variable expected in an address")
-        place = Address(base, offset)
-        return Vector((place, *items)) if items else place
+        place = syntax.Address(base, offset)
+        return syntax.Vector((place, *items)) if items else place
 
 
-def _rename_target(branch: Instruction, label: str) -> None:
-    branch.operands = (*branch.operands[:-1], Symbol(label))
+def _rename_target(branch: syntax.Instruction, label: str) -> None:
+    branch.operands = (*branch.operands[:-1], syntax.Symbol(label))

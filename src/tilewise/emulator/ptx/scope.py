@@ -6,15 +6,7 @@ from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewise.emulator.ptx.syntax import (
-    ELEMENTS,
-    Instruction,
-    PtxError,
-    PtxFunction,
-    PtxModule,
-    PtxVariable,
-    Register,
-)
+from tilewise.emulator.ptx import syntax
 
 __all__ = ["Scope"]
 
@@ -24,15 +16,15 @@ _Jump = tuple[str, Callable[[str], None]]  # the name of a label, and what puts 
 class Scope:
     """The names of a module and of one of its functions; ``outer`` is the module's own scope."""
 
-    def __init__(self, module: PtxModule, outer: Scope | None = None) -> None:
+    def __init__(self, module: syntax.PtxModule, outer: Scope | None = None) -> None:
         self.module = module
-        self.function: PtxFunction | None = None
+        self.function: syntax.PtxFunction | None = None
         # What names stand for, in the blocks around what is being read.
         self.names: ChainMap[str, str] = ChainMap()
         self.location = (0, 0)  # file and line of the source
         self.vectors: dict[str, int] = {}  # vector registers of the function: how many elements
         # Holds the registers of the module.
-        self.shared: PtxFunction = outer.shared if outer else PtxFunction("", False, [], [])
+        self.shared: syntax.PtxFunction = outer.shared if outer else syntax.PtxFunction("", False, [], [])
         self.shared_names: dict[str, str] = outer.shared_names if outer else {}
         self.serial = 0
         # Labels of the blocks around what is being read, and what names a label that may follow or be one further out.
@@ -40,7 +32,7 @@ class Scope:
         self.jumps: list[list[_Jump]] = []
         self.taken: set[str] = set()  # unique names of labels
 
-    def enter(self, function: PtxFunction) -> None:
+    def enter(self, function: syntax.PtxFunction) -> None:
         """Begin a function: its parameters have names."""
         self.function, self.names = function, ChainMap(dict(self.shared_names))
         for variable in (*function.parameters, *function.returns):
@@ -51,7 +43,7 @@ class Scope:
             unique = unique or self.unused(function, name)
             self.names[name] = unique
             if part:
-                self.vectors[unique] = ELEMENTS.index(part) + 1
+                self.vectors[unique] = syntax.ELEMENTS.index(part) + 1
                 unique = f"{unique}.{part}"
             variable.name = unique
             function.registers[unique] = variable.type
@@ -74,7 +66,7 @@ class Scope:
     def define_label(self, name: str, line: int) -> str:
         """A label's unique name: a name may stand once in each block."""
         if name in self.labels[-1]:
-            raise PtxError(line, f"the label {name!r} stands twice")
+            raise syntax.PtxError(line, f"the label {name!r} stands twice")
         unique = name if name not in self.taken else f"{name}#{len(self.taken)}"
         self.labels[-1][name] = unique
         self.taken.add(unique)
@@ -84,34 +76,34 @@ class Scope:
         """Have ``rename`` called with the unique name of the label that is called so here, once that is known."""
         self.jumps[-1].append((name, rename))
 
-    def before(self, *instructions: Instruction) -> None:
+    def before(self, *instructions: syntax.Instruction) -> None:
         """Put instructions before the one that is being read."""
         assert self.function is not None
         file, source = self.location
         self.function.body += [replace(each, source=source, file=file) for each in instructions]
 
-    def register_for(self, type_: str) -> Register:
+    def register_for(self, type_: str) -> syntax.Register:
         """A register that no text names."""
         assert self.function is not None
         self.serial += 1
         self.function.registers[f"#{self.serial}"] = type_
-        return Register(f"#{self.serial}")
+        return syntax.Register(f"#{self.serial}")
 
-    def type_of(self, register: Register) -> str:
+    def type_of(self, register: syntax.Register) -> str:
         return self.function.registers.get(register.name, "") if self.function else ""
 
-    def variable(self, name: str) -> PtxVariable | None:
+    def variable(self, name: str) -> syntax.PtxVariable | None:
         """A variable or a parameter in memory by its unique name; None if there is none."""
         function = self.function
         own = [*function.parameters, *function.returns, *function.variables.values()] if function else []
         known = next((item for item in own if item.name == name and item.space != "reg"), None)
         return known or self.module.variables.get(name)
 
-    def register(self, name: str, line: int) -> Register:
+    def register(self, name: str, line: int) -> syntax.Register:
         unique = self.unique_name(name, line)
         if unique is None:
-            raise PtxError(line, f"{name!r} is not declared")
-        return Register(unique)
+            raise syntax.PtxError(line, f"{name!r} is not declared")
+        return syntax.Register(unique)
 
     def unique_name(self, name: str, line: int) -> str | None:
         """The unique name of what the function's text calls ``name``."""
@@ -119,7 +111,7 @@ class Scope:
         function, shared = self.function, self.shared.registers
         if unique in shared and function and unique not in function.registers and unique not in self.vectors:
             if not function.entry:
-                raise PtxError(line, f"the module's register {name} in a function is not supported")
+                raise syntax.PtxError(line, f"the module's register {name} in a function is not supported")
             function.registers[unique] = shared[unique]
         return unique
 
@@ -127,7 +119,7 @@ class Scope:
         """The name by which the module knows what is called ``name`` here."""
         return self.names.get(name, name)
 
-    def unused(self, function: PtxFunction, name: str) -> str:
+    def unused(self, function: syntax.PtxFunction, name: str) -> str:
         """A name that nothing has yet that the function knows: names may come again in other scopes."""
         spaces = (function.registers, self.vectors, function.variables, self.module.variables)
         unique = name

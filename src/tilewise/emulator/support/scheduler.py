@@ -5,15 +5,9 @@ from __future__ import annotations
 from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, LAUNCH, WARP, Answer, Outcome, Status
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I64, MutableValue, Ptr, Routine, routine
+from tilewise.emulator.support import flights
 from tilewise.emulator.support.barriers import remove_lanes
 from tilewise.emulator.support.cluster_parts import each_block, each_warp, find_block, find_warp
-from tilewise.emulator.support.flights import (
-    advance_seed,
-    complete_all_flights,
-    complete_one_flight,
-    free_waiting,
-    maybe_complete_random,
-)
 
 __all__: list[str] = []
 
@@ -64,7 +58,7 @@ class _ClusterRoutine(Routine):
     def begin_round(self) -> Value:
         """Begin a round; return its random number."""
         # Where a seeded round starts, and how far it steps: it meets every warp once, in an order of its own.
-        seed, step = advance_seed(self), self.variable("i64", 1)
+        seed, step = flights.advance_seed(self), self.variable("i64", 1)
         with self.when(self.equals(self.order, _SEEDED)):
             step.put(_choose_step(self, self.count_of_warps, seed >> 17))
         self.progress, self.ready = self.variable("i1", 0), self.variable("i1", 0)
@@ -91,7 +85,7 @@ class _ClusterRoutine(Routine):
             slow = self.differs(self.field(warp, WARP.GENERAL, "i32"), 0)
             code = self.select(slow, general, fast)
             self.give_if(self.is_null(code), Outcome.GENERAL)
-            self.give_unless_zero(maybe_complete_random(self, block=self["first"]), Outcome.ENDED)
+            self.give_unless_zero(flights.maybe_complete_random(self, block=self["first"]), Outcome.ENDED)
             answer = self.call_at(code, "i32", self["ctx"], self["worker"], block, warp)
             attempts.leave(self.differs(answer, Answer.DEOPT))
             self.put(warp, WARP.GENERAL, 1)
@@ -115,7 +109,7 @@ class _ClusterRoutine(Routine):
         with self.when(self.equals(self.wide(done), self.warps)):
             left = self.change(self["first"], BLOCK.LEFT, "add", 1)
             with self.when(self.equals(self.wide(left), self.launch(LAUNCH.CLUSTER))):
-                self.give_unless_zero(complete_all_flights(self, block=self["first"]), Outcome.ENDED)
+                self.give_unless_zero(flights.complete_all_flights(self, block=self["first"]), Outcome.ENDED)
                 self.give(Outcome.FINISHED)
 
     def give_if_stuck(self) -> None:
@@ -131,7 +125,7 @@ class _ClusterRoutine(Routine):
         still = self.equals(count, seen)
         with self.when(self.either(still, self.is_above(turns, _TURNS))):
             # Something in flight may be what the warps wait for.
-            landed = complete_one_flight(self, block=first)
+            landed = flights.complete_one_flight(self, block=first)
             self.give_if(self.is_above(landed, 1), Outcome.ENDED)
             with self.unless(self.both(still, self.equals(landed, 1))):
                 self.give_if(self.both(still, self.negation(self.ready.get())), Outcome.DEADLOCK)
@@ -151,7 +145,7 @@ def _run_cluster(r: _ClusterRoutine, first: Ptr) -> None:
             block, warp = r.choose_warp(i)
             with r.when(r.equals(r.field(warp, WARP.STATUS, "i32"), Status.READY)):
                 r.run_warp(block, warp)
-        r.give_unless_zero(free_waiting(r, block=first), Outcome.ENDED)
+        r.give_unless_zero(flights.free_waiting(r, block=first), Outcome.ENDED)
         r.give_if_stuck()
         # Where clusters take turns, every other round is the last for now.
         pauses, tails = r.differs(r.launch(LAUNCH.PAUSES), 0), r.is_below(seed >> 60, 8)

@@ -20,18 +20,8 @@ from dataclasses import dataclass
 from tilewise.emulator.layout import WARP
 from tilewise.emulator.llvm.emit import LANES, Value, vector
 from tilewise.emulator.llvm.routine import MutableValue, Routine
-from tilewise.emulator.numerics import halves
+from tilewise.emulator.numerics import halves, tensor_core
 from tilewise.emulator.numerics.hardware_sums import EXPONENT, Rule, Sums, exponents, rule_of
-from tilewise.emulator.numerics.tensor_core import (
-    ELEMENTS,
-    Pair,
-    Sparsity,
-    accumulate,
-    add_whole,
-    bit_counts,
-    decode,
-    encode,
-)
 from tilewise.emulator.support.wgmma_descriptor import BRICKS, ROWS, Matrix
 from tilewise.emulator.support.wgmma_queue import BATCH, INFO, RANKS, RECORD
 
@@ -66,12 +56,12 @@ class WgmmaForm:
     b_across: bool  # N-major
     negative: bool  # of every product
     saturate: bool
-    sparsity: Sparsity | None = None  # of A
+    sparsity: tensor_core.Sparsity | None = None  # of A
     hardware: bool = False  # sums are hardware's
 
     @property
     def bits(self) -> int:
-        return ELEMENTS[self.a_type].bits
+        return tensor_core.ELEMENTS[self.a_type].bits
 
     @property
     def per(self) -> int:
@@ -160,7 +150,7 @@ def _columns(r: Routine, form: WgmmaForm, words: Value, place: Value, ranks: Val
             put(numbers, _ranks(r, form, numbers, form.b_type), first)
         return
     for part in range(form.per):
-        number = ELEMENTS[form.b_type].number(r, words, part)
+        number = tensor_core.ELEMENTS[form.b_type].number(r, words, part)
         ordered = r.shuffle(number, [_WORDS * column + word for word in range(_WORDS) for column in _COLUMNS])
         listed = _ranks(r, form, ordered, form.b_type)
         if form.per == 1:
@@ -271,7 +261,7 @@ def _turned(r: Routine, words: Value) -> Value:
 
 def _repeated(r: Routine, form: WgmmaForm, words: Value) -> list[Value]:
     """For each k of a brick of A each row's element, four times."""
-    numbers = [ELEMENTS[form.a_type].number(r, words, part) for part in range(form.per)]
+    numbers = [tensor_core.ELEMENTS[form.a_type].number(r, words, part) for part in range(form.per)]
     if form.negative:
         numbers = [r.negate(number) for number in numbers]
     return [
@@ -325,9 +315,10 @@ class _Tile:
         totals = [item.get() for item in sums]
         if whole:
             totals = [
-                add_whole(r, start, total, form.saturate) for start, total in zip(starts, totals, strict=True)
+                tensor_core.add_whole(r, start, total, form.saturate)
+                for start, total in zip(starts, totals, strict=True)
             ]
-        for place, value in zip(places, encode(r, form.d_type, totals), strict=True):
+        for place, value in zip(places, tensor_core.encode(r, form.d_type, totals), strict=True):
             r.store(value, place.ref, 4)
 
     # -- as hardware does it --------------------------------------------------------------------
@@ -361,7 +352,7 @@ class _Tile:
         with r.otherwise():
             self._sure(made, starts, numbers, found)
         results = [item.get() for item in found]
-        for place, value in zip(places, encode(r, form.d_type, results), strict=True):
+        for place, value in zip(places, tensor_core.encode(r, form.d_type, results), strict=True):
             r.store(value, place.ref, 4)
 
     def _sure(self, made: Sums, starts: list[Value], numbers: Value, found: list[MutableValue]) -> None:
@@ -381,7 +372,7 @@ class _Tile:
 
     def _pairs(
         self, k: Value, listed: Value, of_row: Callable[[Value, int], Value], scalar: str
-    ) -> list[Pair]:
+    ) -> list[tensor_core.Pair]:
         """Of the four sums, what they multiply at one k; or the exponents of that."""
         columns = self._columns(listed, k, scalar)
         return [(of_row(k, half), column) for half in range(2) for column in columns]
@@ -405,9 +396,11 @@ class _Tile:
             masks += [mask for mask in there for _ in columns]
         before = [item.get() for item in sums]
         if form.bits == 1:
-            after = bit_counts(r, before, [pairs], "and")
+            after = tensor_core.bit_counts(r, before, [pairs], "and")
         else:
-            after = accumulate(r, before, [pairs], ELEMENTS[form.a_type].exact or form.d_type == "s32")
+            after = tensor_core.accumulate(
+                r, before, [pairs], tensor_core.ELEMENTS[form.a_type].exact or form.d_type == "s32"
+            )
         for item, old, value, mask in zip(sums, before, after, masks, strict=True):
             item.put(value if mask is None else r.select(mask, value, old))
 
@@ -419,4 +412,4 @@ class _Tile:
     def _starts(self, places: list[Value]) -> list[Value]:
         r, word = self.r, vector("float" if self.form.d_type == "f32" else "i32")
         held = [r.select(self.fresh, r.zero(word), r.field(place, 0, word, 4)) for place in places]
-        return decode(r, self.form.d_type, held)
+        return tensor_core.decode(r, self.form.d_type, held)
