@@ -149,6 +149,12 @@ def _check_launch(
         item.unset = unset.get(item.address, item.unset)
     listing = Origins(seen.build, binary)
     found = _merge_repeated([_finding(hit, seen, listing) for hit in seen.checks.hits()])
+    if lost := seen.checks.dropped:
+        message = (
+            f"more was found than a launch has room for: {lost:,} times in further lines, which are left out"
+        )
+        advice = "see to what is listed, and check again"
+        found.append(Finding("racecheck", "left-out", message, advice, readable(entry), lost))
     if ended:
         found.append(_fatal_finding(ended, entry, listing, bound.launch.shared))
     elif heap := launcher.find_heap(binary):

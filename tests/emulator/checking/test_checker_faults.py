@@ -446,3 +446,25 @@ def test_a_launch_with_too_little_shared_memory_is_told_how_much(given: int, sta
         "own",
     ).check(1, 1, [8, 0])
     assert "shared" not in static_only.advice
+
+
+def test_what_there_is_no_room_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+extern "C" __global__ void races(int *out)
+{
+    __shared__ int all[3];
+    all[0] = threadIdx.x;
+    all[1] = threadIdx.x + 1;
+    all[2] = threadIdx.x + 2;
+    __syncthreads();
+    out[threadIdx.x] = all[0] + all[1] + all[2];
+}
+"""
+    races = tw.Kernel(source, "races", "sm_80")
+    every = races.check(1, 32, [np.zeros(32, np.int32)])
+    assert len(every) == 3
+    assert "left-out" not in {item.kind for item in every}
+    monkeypatch.setattr("tilewise.emulator.running.checked_launch._CAPACITY", 1)
+    first, left_out = races.check(1, 32, [np.zeros(32, np.int32)])
+    assert (first.kind, left_out.kind) == (every[0].kind, "left-out")
+    assert left_out.count == sum(item.count for item in every[1:])

@@ -248,6 +248,11 @@ class Checks(Memories):
             found.append(hit)
         return found
 
+    @property
+    def dropped(self) -> int:
+        """How often something was found for which there was no room any more."""
+        return self.state.get(CHECK.DROPPED, 8)
+
     def side(self, who: int, line: int) -> Side:
         """A finding's access, of the packed warp and lane ``who``, at a line."""
         lane, serial = who & ((1 << WHO.LANE_BITS) - 1), who >> WHO.LANE_BITS
