@@ -161,12 +161,6 @@ class Counts:
         whole = self.about["blocks"][index]["whole"]
         return LANES * self._block(0, index, 0) if whole else self._block(0, index, 1)
 
-    @property
-    def handed_over(self) -> int:
-        """How often a warp left the fast build for the general one in the middle of a block."""
-        start = 2 * self._blocks * BLOCK_COUNTS
-        return sum(int(self._word(start + 16 * place).sum()) for place, _, _ in self.about["handed"])
-
     def instruction_runs(self) -> list[InstructionRuns]:
         """List every instruction of the user's PTX, in the order of the flow, with its runs."""
         found = []
@@ -245,13 +239,10 @@ class Counts:
         at = self._figures_at(number)
         figure = {item: self._word(at + 8 * item).copy() for item in Figure}
         size = about["size"]
-        waves = {
-            width: self._word(at + 8 * (Figure.WAVES + i)).copy()
-            for i, width in enumerate(WIDTHS)
-            if width >= size
-        }
-        ideals = {width: figure[Figure.SHARED].copy() for width in WIDTHS if width >= size}
-        stages = {width: figure[Figure.SHARED].copy() for width in ideals}
+        widths = {width: i for i, width in enumerate(WIDTHS) if width >= size}
+        waves = {width: self._word(at + 8 * (Figure.WAVES + i)).copy() for width, i in widths.items()}
+        ideals = {width: figure[Figure.SHARED].copy() for width in widths}
+        stages = {width: figure[Figure.SHARED].copy() for width in widths}
         for width in ideals.keys() & OF_WIDTH:
             ideals[width], stages[width] = (figure[item].copy() for item in OF_WIDTH[width])
         kind = Kind(about["kind"])

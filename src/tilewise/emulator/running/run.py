@@ -41,13 +41,7 @@ from tilewise.emulator.lowering.watch import WORKER_WATCH, Memories
 from tilewise.emulator.running import workers
 from tilewise.emulator.running.block_order import count_interleaved, order_clusters
 from tilewise.emulator.running.checked_launch import Checks
-from tilewise.emulator.running.fault_report import (
-    Range,
-    Waiting,
-    deadlock,
-    fault,
-    name_arguments,
-)
+from tilewise.emulator.running.fault_report import Range, Waiting, deadlock, fault, name_arguments
 from tilewise.emulator.running.host_calls import HostCallHandler
 from tilewise.emulator.running.plain_memory import PlainMemory
 from tilewise.emulator.support.flights import CAPACITY, queue_bytes
@@ -66,6 +60,7 @@ _CLOSED_SECONDS = 1.0  # the same, when all that they wait for is of their own c
 _SNAPSHOT_SECONDS = 0.25  # between looks at the registers of blocks that do not get on
 _SNAPSHOT_BYTES = 1 << 20
 _RESIDENT_BYTES = 1 << 30  # of blocks that are there together, of all workers
+_MOST_RESIDENT = 4_096  # such blocks, of each worker
 # Clusters of a worker that may wait for others before the next ones are started by number.
 _CHOSEN_FREELY = 16
 _TURNS_FREELY = 8  # that may, before every other time they take their turns by number
@@ -264,7 +259,6 @@ class Runner:
     threads: int = 1
     order: str | int = "eager"
     timeout: float | None = None
-    residents: int = 4_096
     multiprocessors: int = 1
     store: Store | None = None
     progress: Callable[[int, int], None] | None = None
@@ -423,12 +417,11 @@ class _LaunchRun:
         timeout = self.runner.timeout
         if timeout is not None and now - started > timeout and not self.error:
             done = self.context.get(LAUNCH.DONE, 8)
-            self._fail(
-                LaunchTimeout(
-                    f"kernel {readable(self.build.entry)} did not end within {timeout:g} s: {done:,} of {self.total:,} "
-                    "blocks were done; give more time, or look for a loop that does not end"
-                )
+            late = LaunchTimeout(
+                f"kernel {readable(self.build.entry)} did not end within {timeout:g} s: {done:,} of {self.total:,} "
+                "blocks were done; give more time, or look for a loop that does not end"
             )
+            self._fail(late)
         if self.runner.watch is not None and self.runner.watch.is_full:
             self.context.set(LAUNCH.STOP, 1, 4)
         if self.runner.progress:
@@ -509,7 +502,7 @@ class _LaunchRun:
         if self.runner.launch.cooperative:
             return self.clusters
         room = _RESIDENT_BYTES // (self.runner.threads * resident.size + 1)
-        return max(min(self.runner.residents // self.blocks, room), 1)
+        return max(min(_MOST_RESIDENT // self.blocks, room), 1)
 
     def _widen_or_wait(self, residents: list[Resident], watch: _ProgressWatch) -> None:
         """Start as many clusters again, as all of this worker's may wait for others; else sleep or report deadlock."""
