@@ -11,16 +11,8 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from tilewise.emulator.ptx import syntax
+from tilewise.emulator.ptx import elements, syntax
 from tilewise.emulator.ptx.constant_expressions import constant, constant_integer, read_offset
-from tilewise.emulator.ptx.elements import (
-    add_offset,
-    elements_of,
-    index_array,
-    special_register,
-    split_vector_move,
-    vector_of,
-)
 from tilewise.emulator.ptx.initial import check_links, initial_bytes
 from tilewise.emulator.ptx.library import add_library
 from tilewise.emulator.ptx.modifiers import MARKED, normalise, order_modifiers
@@ -324,7 +316,7 @@ class Parser(TokenReader):
             space = self.take().text[1:]
             align, type_, vector = self.variable_type(line, True)
             whole = self.one_variable(space, type_, align, vector, False, line)
-            found += elements_of(whole, vector) if space == "reg" and vector > 1 else [whole]
+            found += elements.elements_of(whole, vector) if space == "reg" and vector > 1 else [whole]
             self.accept(",")
         return found
 
@@ -449,7 +441,7 @@ class Parser(TokenReader):
         )
         if self.narrow and "f64" in parts:
             raise syntax.PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
-        moved = split_vector_move(self, self.scope, whole)
+        moved = elements.split_vector_move(self, self.scope, whole)
         found = normalise(moved, self.scope.function.registers, self.result.version)
         if (
             opcode in ("bra", "brx", "call")
@@ -501,9 +493,9 @@ class Parser(TokenReader):
         if self.accept("|"):
             return syntax.Pair(operand, self.named())
         if isinstance(operand, syntax.Symbol) and self.now.text == "[":
-            return index_array(self, self.scope, operand, opcode, self.named)
+            return elements.index_array(self, self.scope, operand, opcode, self.named)
         if isinstance(operand, syntax.Register) and self.now.text in ("+", "-"):
-            return add_offset(self, self.scope, operand)
+            return elements.add_offset(self, self.scope, operand)
         return operand
 
     def named(self) -> syntax.Operand:
@@ -517,7 +509,7 @@ class Parser(TokenReader):
         if name.startswith("%") and _SPECIAL.match(name):
             if self.now.kind == "dotted":
                 return syntax.Register(name + self.take().text)
-            return special_register(self.scope, name)
+            return elements.special_register(self.scope, name)
         if name == "WARP_SZ":
             return syntax.Immediate(32)
         unique = self.scope.unique_name(name, token.line)
@@ -527,7 +519,7 @@ class Parser(TokenReader):
             ):
                 return syntax.Symbol(unique, read_offset(self))
             return (
-                vector_of(self, self.scope, unique)
+                elements.vector_of(self, self.scope, unique)
                 if unique in self.scope.vectors
                 else syntax.Register(unique)
             )

@@ -12,16 +12,10 @@ from tilewise.emulator.check_layout import ACCESS, Action, StoreStep
 from tilewise.emulator.layout import BLOCK, FLIGHT, LAUNCH, OFFSETS, RANK_SHIFT, FaultKind, Flight, Space
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I32, I64, NULL, POINTERS, Ptr, Routine, routine
+from tilewise.emulator.support import memory_access
 from tilewise.emulator.support.checked import check_touch, is_checked
 from tilewise.emulator.support.flights import append_flight, issue_flight
 from tilewise.emulator.support.mbarrier import complete_bytes
-from tilewise.emulator.support.memory_access import (
-    find_array,
-    find_memory,
-    locate_block,
-    pass_or_fault,
-    record_fault,
-)
 from tilewise.emulator.support.reduction import reduce_row
 from tilewise.emulator.support.tensor_map_layout import BYTES, MAGIC, MAP
 
@@ -80,7 +74,7 @@ class REQUEST:
 def refuse_if(r: Routine, wrong: Value, why: int, address: Value) -> None:
     """End with a fault of a bulk copy. The routine has ``lane`` and ``line`` as parameters."""
     with r.when(wrong):
-        record_fault(r, FaultKind.BAD_COPY, r["lane"], address, why)
+        memory_access.record_fault(r, FaultKind.BAD_COPY, r["lane"], address, why)
         r.give(1)
 
 
@@ -94,11 +88,14 @@ def _span(r: Routine, address: I64, count: I64, space: I32, lane: I32, line: I32
     """Return the pointer to a stretch of global or shared memory of any length; null after a fault."""
     found = r.variable("ptr", NULL)
     fault = r.variable("i32", FaultKind.OUT_OF_BOUNDS)
-    with r.when(r.equals(space, Space.GLOBAL)), r.when(find_array(r, address, count, r["worker"])):
+    with (
+        r.when(r.equals(space, Space.GLOBAL)),
+        r.when(memory_access.find_array(r, address, count, r["worker"])),
+    ):
         found.put(r.as_pointer(address))
     with r.otherwise():
         owner = r.reserve("ptr", 8)
-        wrong = locate_block(r, address, owner)
+        wrong = memory_access.locate_block(r, address, owner)
         extent = r.field(r["ctx"], LAUNCH.SHARED_BYTES, "i64")
         with r.when(r.differs(wrong, 0)):
             fault.put(wrong)
@@ -111,7 +108,7 @@ def _span(r: Routine, address: I64, count: I64, space: I32, lane: I32, line: I32
                 found.put(r.at(shared, offset))
     with r.when(r.is_null(found.get())):
         size = r.narrow(r.intrinsic("llvm.umin", count, 0xFFFF_FFFF))
-        found.put(pass_or_fault(r, fault.get(), lane, address, size, space, write))
+        found.put(memory_access.pass_or_fault(r, fault.get(), lane, address, size, space, write))
     r.give(found.get())
 
 
@@ -157,7 +154,7 @@ def take_map(r: Routine, data: Value, lane: Value) -> None:
 def _find_map(r: Routine, address: Value, space: Value | int, lane: Value, write: int) -> Value:
     """Return the pointer to a tensor map; leave the routine after a fault."""
     half = BYTES // 2  # what the address of a map has to be a multiple of
-    parts = [find_memory(r, address + (i * half), half, space, lane, write) for i in range(2)]
+    parts = [memory_access.find_memory(r, address + (i * half), half, space, lane, write) for i in range(2)]
     return parts[0]
 
 
@@ -296,7 +293,7 @@ def _remote(r: Routine, data: Ptr, lane: I32, line: I32) -> None:
     """Store a thread's values in shared memory of a block of the cluster, or reduce them into it."""
     target = request(r, data, REQUEST.GLOBAL)
     count = request(r, data, REQUEST.SIZE)
-    place = find_memory(r, target, r.narrow(count), Space.SHARED, lane, 1)
+    place = memory_access.find_memory(r, target, r.narrow(count), Space.SHARED, lane, 1)
     _put(r, place, r.at(data, REQUEST.VALUES), count, Verb.CHANGE)
     r.give_unless_zero(complete_bytes(r, request(r, data, REQUEST.MBARRIER), count, lane))
 
