@@ -80,13 +80,9 @@ def _initialize() -> None:
 def _machine(target: CpuTarget, effort: Effort = "good") -> Any:
     """NOTE: an engine frees the machine that it was made with, so each has one of its own."""
     _initialize()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu,
-        features=target.features,
-        opt=0 if effort == "brief" else 1,
-        reloc="pic",
-        codemodel="small",
-    )
+    make = llvm.Target.from_default_triple().create_target_machine
+    opt = 0 if effort == "brief" else 1
+    return make(cpu=target.cpu, features=target.features, opt=opt, reloc="pic", codemodel="small")
 
 
 def assemble(text: str, target: CpuTarget, effort: Effort = "best") -> bytes:

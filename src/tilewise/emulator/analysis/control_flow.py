@@ -231,12 +231,11 @@ def _terminator(
 
 def _table(item: syntax.Instruction, starts: dict[str, int], function: syntax.PtxFunction) -> Terminator:
     match item.operands:
-        case (syntax.Register() | syntax.Immediate() as index, syntax.Symbol(name=name)) if (
-            name in function.tables
-        ):
-            targets = [_place(label, starts, item) for label in function.tables[name]]
-            register = index if isinstance(index, syntax.Register) else None
-            return Terminator("table", targets, register, False, item)
+        case (syntax.Register() | syntax.Immediate() as index, syntax.Symbol(name=table)):
+            if table in function.tables:
+                targets = [_place(label, starts, item) for label in function.tables[table]]
+                register = index if isinstance(index, syntax.Register) else None
+                return Terminator("table", targets, register, False, item)
     raise syntax.PtxError(item.line, "brx.idx wants an index register and a table of labels")
 
 

@@ -85,16 +85,12 @@ def _pieces(block: Block, alike: Callable[[Block, Instruction], object]) -> Iter
             start = end
             continue
         for position in range(at, end):
-            if not _fits(block.instructions[position]):
+            operation = operation_of(block.instructions[position])
+            # Any other instruction may suspend the warp, or counts turns of loops.
+            if not operation.is_pure and operation.plain_access is None:
                 yield from _plain(start, position)
                 start = position + 1
     yield from _plain(start, len(block.instructions))
-
-
-def _fits(instruction: Instruction) -> bool:
-    """Whether an instruction may be in a piece: it neither suspends the warp nor counts turns of loops."""
-    operation = operation_of(instruction)
-    return operation.is_pure or operation.plain_access is not None
 
 
 def _plain(start: int, end: int) -> Iterator[Piece]:

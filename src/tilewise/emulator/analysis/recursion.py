@@ -37,9 +37,8 @@ def is_recursive(module: syntax.PtxModule, name: str) -> bool:
 def _called(function: syntax.PtxFunction) -> Iterator[str]:
     for item in function.body:
         if isinstance(item, syntax.Instruction) and item.opcode == "call":
-            target = next(
-                (operand for operand in item.operands if not isinstance(operand, syntax.Vector)), None
-            )
+            others = (operand for operand in item.operands if not isinstance(operand, syntax.Vector))
+            target = next(others, None)
             if isinstance(target, syntax.Symbol):
                 yield target.name
 
@@ -153,10 +152,8 @@ class Stack:
             if each is root:
                 break
         for variable in pieces.values():
-            held |= {
-                syntax.Address(syntax.Symbol(variable.name), offset): type_
-                for offset, type_ in _pieces(variable.size)
-            }
+            base = syntax.Symbol(variable.name)
+            held |= {syntax.Address(base, offset): type_ for offset, type_ in _pieces(variable.size)}
         slots, size = [], 0
         for what, type_ in held.items():
             width = 4 if type_ == "pred" else bits_of(type_) // 8
@@ -240,9 +237,8 @@ def live_after(function: syntax.PtxFunction) -> list[frozenset[str]]:
         changed = False
         for index in range(len(body) - 1, -1, -1):
             item = body[index]
-            after[index] = frozenset().union(
-                *(before[place] for place in _next_positions(function, index, places))
-            )
+            following = (before[place] for place in _next_positions(function, index, places))
+            after[index] = frozenset().union(*following)
             now = after[index]
             if isinstance(item, syntax.Instruction) and item.opcode == "ret":
                 now |= given_back

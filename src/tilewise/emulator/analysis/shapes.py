@@ -269,9 +269,7 @@ class Analysis:
         source = instruction.operands[1]
         if isinstance(source, syntax.Symbol) and source.name in self.local_symbols:
             return UNIFORM
-        if not isinstance(
-            source, syntax.Register | syntax.Immediate | syntax.Symbol
-        ):  # packing and unpacking
+        if not isinstance(source, syntax.Register | syntax.Immediate | syntax.Symbol):  # packs or unpacks
             return UNIFORM if self.is_uniform(*_flat((source,))) else VECTOR
         shape = self.shape_of(source)
         if len(writes(instruction)) > 1:

@@ -47,7 +47,8 @@ def lay_out(module: PtxModule, function: PtxFunction) -> VariableLayout:
     Shared memory is the kernel's own: arrays that only other kernels of the module use take no room in it.
     """
     places = VariableLayout()
-    used = _used(function)
+    instructions = (item for item in function.body if isinstance(item, Instruction))
+    used = {name for item in instructions for name in symbols_in(*item.operands)}
     dynamic: list[PtxVariable] = []
     _put_constants(places, module, used)
     for variable in list(module.variables.values()):
@@ -83,11 +84,6 @@ def lay_out(module: PtxModule, function: PtxFunction) -> VariableLayout:
 def align_up(at: int, align: int) -> int:
     """Return the next multiple of ``align``, or ``at`` if it is one."""
     return -(-at // align) * align
-
-
-def _used(function: PtxFunction) -> set[str]:
-    instructions = (item for item in function.body if isinstance(item, Instruction))
-    return {name for item in instructions for name in symbols_in(*item.operands)}
 
 
 def _put_locals(places: VariableLayout, function: PtxFunction) -> None:

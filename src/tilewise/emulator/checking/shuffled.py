@@ -147,12 +147,8 @@ class ShuffledValues:
         elif rule in ("and", "or") and instruction.parts == ("pred",):
             # Of a false operand of "and", or a true one of "or", it does not matter what the other is.
             one, two = (self._lets(rule == "and", source) for source in sources)
-            parts = [
-                (sources, one & two),
-                (sources[1:], one & (two ^ -1)),
-                (sources[:1], two & (one ^ -1)),
-                ([], (one | two) ^ -1),
-            ]
+            parts = [(sources, one & two), (sources[1:], one & (two ^ -1))]
+            parts += [(sources[:1], two & (one ^ -1)), ([], (one | two) ^ -1)]
         elif rule == "compared" and len(sources) == 3 and {"and", "or"} & {*instruction.parts}:
             lets = self._lets("and" in instruction.parts, sources[2])
             parts = [(sources, lets), (sources[2:], lets ^ -1)]

@@ -59,15 +59,10 @@ def _find_apart(e: Context) -> Apart:
     chain, blocks = waiting_blocks(e.analysis), e.program.flow.blocks
     ends = {blocks[index].terminator.kind for index in e.analysis.divergent}
     gates = sorted(e.analysis.gates.intersection(chain))
-    return Apart(
-        chain,
-        dict.fromkeys(chain, ""),
-        list_stations(e.program.flow, chain),
-        "meet" in ends,
-        bool(ends & {"meet", "wait"}),
-        gates,
-        [i for i in chain if gates and i not in e.analysis.divergent and blocks[i].leaves],
-    )
+    leaving = [i for i in chain if gates and i not in e.analysis.divergent and blocks[i].leaves]
+    pending, stations = dict.fromkeys(chain, ""), list_stations(e.program.flow, chain)
+    meets, waits = "meet" in ends, not ends.isdisjoint(("meet", "wait"))
+    return Apart(chain, pending, stations, meets, waits, gates, leaving)
 
 
 def _lanes_leave(e: Context) -> bool:

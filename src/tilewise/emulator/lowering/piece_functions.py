@@ -110,12 +110,8 @@ class Pieces:
         items = block.instructions[piece.start : piece.end]
         form = self._row_form(items[0])
         assert form is not None
-        places = [
-            self.cut.homes[operand.name]
-            for item in items
-            for operand in item.operands
-            if isinstance(operand, Register)
-        ]
+        operands = (operand for item in items for operand in item.operands)
+        places = [self.cut.homes[operand.name] for operand in operands if isinstance(operand, Register)]
         function = e.outline.row(e, items[0], form)
         e.call(function, "void", "%frame", e.constant_table(places), e.const("i64", len(places)))
 

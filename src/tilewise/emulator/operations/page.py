@@ -23,13 +23,10 @@ def markdown(proofs: Mapping[str, str]) -> str:
     """Return a table for each family; ``proofs`` has the file of tests of each operation."""
     families: dict[str, list[Operation]] = {}
     for row in supported().values():
-        families.setdefault(_module_of(row), []).append(row)
+        lowering = row.compute or row.wait or row.emit
+        module = getattr(lowering, "__module__", "tilewise.emulator.families.branches")
+        families.setdefault(module, []).append(row)
     return "\n".join(line for module in sorted(families) for line in _table(module, families[module], proofs))
-
-
-def _module_of(row: Operation) -> str:
-    lowering = row.compute or row.wait or row.emit
-    return getattr(lowering, "__module__", "tilewise.emulator.families.branches")
 
 
 def _table(module: str, rows: list[Operation], proofs: Mapping[str, str]) -> Iterator[str]:

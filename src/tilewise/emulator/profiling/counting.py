@@ -220,14 +220,8 @@ class Counting(Watcher):
         it remembers that.
         """
         e = self.e
-        fills = len(instruction.operands) > _PLAIN_COPY
-        about = {
-            "space": "shared",
-            "size": target.access.size,
-            "rows": 32,
-            "kind": int(Kind.EACH),
-            "fills": fills,
-        }
+        fills, size = len(instruction.operands) > _PLAIN_COPY, target.access.size
+        about = {"space": "shared", "size": size, "rows": 32, "kind": int(Kind.EACH), "fills": fills}
         self._note(instruction, number, "fill", **about)
         if self.targets == "":
             self.targets = e.alloca("[32 x i64]", 64)
@@ -235,7 +229,7 @@ class Counting(Watcher):
         e.store(target.addresses, self.targets, 64)
         ways = [e.offset(self.ways, WAY.SIZE * WAYS * (number + i)) for i in (0, 1)]
         figures = self._figures(number)
-        e.call("tw_count_copy", "void", *ways, figures, self.targets, buffer, e.mask(), target.access.size)
+        e.call("tw_count_copy", "void", *ways, figures, self.targets, buffer, e.mask(), size)
 
     def _figures(self, number: int) -> str:
         """Return the pointer to the figures of an access."""

@@ -178,28 +178,15 @@ def _division_class(
     """Return each lane's class; subnormal operands add ``of_subnormals`` to the class of a result."""
     first = 1 + names.index(_SPECIAL[0])
     result = _exponent_of_quotient(r, one, other)
-    size = _first(
-        r,
-        [
-            (r.compare("icmp sgt", result, 254), 2),
-            (r.compare("icmp sgt", result, 0), 1),
-            (r.compare("icmp slt", result, -24), 3),
-        ],
-        r.const(result, 4),
-    )
+    bounds = (("sgt", 254, 2), ("sgt", 0, 1), ("slt", -24, 3))
+    sizes = [(r.compare(f"icmp {than}", result, bound), number) for than, bound, number in bounds]
+    size = _first(r, sizes, r.const(result, 4))
     # Neither operand is zero, subnormal, infinite or NaN.
     plain = r.is_below(one.exponent - 1, 254) & r.is_below(other.exponent - 1, 254)
-    return _first(
-        r,
-        [
-            (one.nan | other.nan, first),
-            (one.zero & other.zero, first + 1),
-            (one.infinite & other.infinite, first + 2),
-            (other.infinite | one.zero, first + 3),
-            (one.infinite | other.zero, first + 4),
-        ],
-        r.select(plain, size, size + of_subnormals),
-    )
+    alike = (one.nan | other.nan, one.zero & other.zero, one.infinite & other.infinite)
+    special = (*alike, other.infinite | one.zero, one.infinite | other.zero)  # in the order of _SPECIAL
+    cases = [(holds, first + i) for i, holds in enumerate(special)]
+    return _first(r, cases, r.select(plain, size, size + of_subnormals))
 
 
 def _exponent_of_quotient(r: Routine, one: _Number, other: _Number) -> Value:

@@ -54,13 +54,9 @@ class _ChangeRoutine(Routine):
 
     def write_state(self) -> None:
         count = self.bytes.get() & ((1 << 21) - 1)
-        parts = (
-            (self.expected.get(), _EXPECTED),
-            (count, _BYTES),
-            (self.phase.get(), PHASE_BIT),
-            (self.layout, _LAYOUT),
-        )
-        moved = [value << bit for value, bit in parts]
+        parts = (self.expected.get(), count, self.phase.get(), self.layout)
+        bits = (_EXPECTED, _BYTES, PHASE_BIT, _LAYOUT)
+        moved = [value << bit for value, bit in zip(parts, bits, strict=True)]
         self.put(self["place"], 0, self.either(self.pending.get(), *moved))
 
     def is_operation(self, *operations: Mbarrier) -> AbstractContextManager[None]:

@@ -112,9 +112,8 @@ class _PlanRoutine(Routine):
         address = self.field(self.tensor, MAP.ADDRESS, "i64")
         self.check_grain(address)
         self.put_fields(self.plan, {PLAN.ADDRESS: address, PLAN.UNIT: self.unit})
-        self.put_fields(
-            self.plan, {PLAN.ELEMENT: self.narrow(self.type_number), PLAN.NAN: self.narrow(self.nan)}
-        )
+        kind = {PLAN.ELEMENT: self.narrow(self.type_number), PLAN.NAN: self.narrow(self.nan)}
+        self.put_fields(self.plan, kind)
         self.rounds = self.is_at_most(self.type_number - _TF32, 1)
         self.put(self.plan, PLAN.ROUNDS, self.cast("zext", self.rounds, "i32"))
 
@@ -181,9 +180,8 @@ class _PlanRoutine(Routine):
             with self.count(self.rank - 2) as i:
                 self.store_corner(i, (first + i) * 8)
             last = self.at(self.plan, (self.rank - 1) * 8)
-            self.put_fields(
-                last, {PLAN.BOUNDED: self.const("i64", 1), PLAN.UPPER: self.const("i64", 1 << 62)}
-            )
+            self.put(last, PLAN.BOUNDED, self.const("i64", 1))
+            self.put(last, PLAN.UPPER, self.const("i64", 1 << 62))
 
     def store_corner(self, i: Value, axis: Value) -> None:
         """Store the bounds of one axis of an image. ``axis`` is the offset of its numbers in the plan."""
