@@ -335,7 +335,8 @@ def test_what_the_fast_build_gives_up() -> None:
         ld.global.u8 %h1, [%rd8];"""
     )
     counts = counted(k, 3, 32, [np.zeros(32, np.int32), np.zeros(2048, np.uint8), 1])
-    start = 2 * len(counts.about["blocks"]) * BLOCK_COUNTS  # of how often a warp left the fast build, by place
+    # Behind the counts of blocks: how often a warp left the fast build, by place.
+    start = 2 * len(counts.about["blocks"]) * BLOCK_COUNTS
     assert any(counts.rows[:, start // 8 + 2 * number].any() for number, _, _ in counts.about["handed"])
     assert [int(place.runs.sum()) for place in counts.places()] == [3] * 5
     assert {int(item.runs.sum()) for item in counts.instruction_runs()} == {3}
