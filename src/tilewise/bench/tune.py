@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -153,15 +153,17 @@ def tune_operands(
         raise ArgumentError("seconds", "must be above 0", seconds)
     if operands.split:
         raise ArgumentError(" and ".join(operands.split), "must not be split before, to be tuned")
+    if _is_empty(operands):
+        raise ArgumentError("m, n and batch", "must be at least 1, to be tuned", str(operands.problem()))
     listed, refused = list_candidates(operands, target)
     if not listed:
         raise refused[0].error
     known = recall(operands, target) if listed[0].measured is not None else None
     if known is not None and not again:
         return Tuned(str(operands.problem()), device.title, known, listed[0].plan(operands, target), (), 0.0)
-    candidates = sorted(listed, key=lambda one: one.prediction.seconds)
-    worth = _WORTH * candidates[0].prediction.seconds
-    candidates = [one for one in candidates if one.prediction.seconds <= worth][:most]
+    predicted = sorted(listed, key=lambda one: one.prediction.seconds)
+    worth = _WORTH * predicted[0].prediction.seconds
+    candidates = [replace(one, measured=None) for one in predicted if one.prediction.seconds <= worth][:most]
     tried = _try_all(operands, device, target, candidates, began + seconds, progress)
     best, first = _fastest(tried), tried[0]
     kept = KeptPlan(
@@ -247,7 +249,6 @@ def tuning(*, most: int = MOST, seconds: float = SECONDS) -> Iterator[list[Tuned
     _forget_calls()
     with calls.measure_new_kinds(measure):
         yield found
-    _forget_calls()
 
 
 def _is_empty(operands: Operands) -> bool:

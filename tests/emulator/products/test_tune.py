@@ -58,6 +58,8 @@ def test_the_fastest_is_kept_and_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     again = tw.tune(40, 24, 72, most=4)
     assert again.tried == () and again.kept == tuned.kept and "measured before" in str(again)
     pretend_times(monkeypatch, 1.0, 0.995, 2.0)
+    once_more = tw.tune(40, 24, 72, most=3, again=True)
+    assert all(one.plan.measured is None for one in once_more.tried)
     assert tw.tune(40, 24, 72, most=3, again=True).plan.kernel == predicted[0].spec.name, "1 % is nothing"
 
 
@@ -222,6 +224,12 @@ def test_time_that_is_over_ends_it_with_one_plan_at_least(monkeypatch: pytest.Mo
 def test_errors(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         tw.tune(8, 8, 8, **given)
+
+
+@pytest.mark.parametrize("sizes", [(0, 8, 8), (8, 0, 8)])
+def test_a_product_without_elements_is_refused(sizes: tuple[int, int, int]) -> None:
+    with pytest.raises(ArgumentError, match="m, n and batch must be at least 1, to be tuned"):
+        tw.tune(*sizes)
 
 
 # ── the command ──
