@@ -161,6 +161,27 @@ def test_what_a_program_multiplies_is_measured_once() -> None:
     assert path is not None and len(read(path)) == 3, "outside of it nothing is measured"
 
 
+def test_whatever_a_program_multiplies_is_measured_as_it_lies() -> None:
+    """Scales along K, lists of matrices, arrays that are read and written, sums of columns, strides."""
+    random = np.random.default_rng(2)
+
+    def drawn(*shape: int) -> Any:
+        return random.standard_normal(shape).astype("float32")
+
+    a, b, sums = drawn(20, 30), drawn(30, 24), np.zeros(24, "float32")
+    with tw.tuning(most=2) as tuned:
+        tw.matmul(
+            tw.quantize(drawn(16, 256), axis=-1, block=128),
+            tw.quantize(drawn(24, 256), axis=-1, block=128).mT,
+        )
+        tw.batched_matmul([drawn(10, 20), drawn(10, 20)], [drawn(20, 12), drawn(20, 12)])
+        tw.matmul(a, b, bias=drawn(24), activation="gelu", residual=drawn(20, 24), beta=0.5, c=drawn(20, 24))
+        tw.matmul(a, b, epilogue=tw.epilogue("column_sums(sums, acc)", sums=sums))
+        tw.matmul(a[::-2, ::-1], b)
+    assert len(tuned) == 5 and not any(one.wrong for one in tuned), tuned
+    np.testing.assert_allclose(sums, (a @ b).sum(0), rtol=1e-4, atol=1e-4)
+
+
 def test_a_plan_that_no_kernel_has_any_more_is_measured_anew() -> None:
     operands = operands_of(40, 24, 72)
     kept = tw.tune(40, 24, 72, most=2).kept
