@@ -232,7 +232,8 @@ def _spend(
     if work.cluster > 1:
         start, wait = start + constants.cluster_start_clocks, constants.cluster_step_clocks
         # Each block's SM takes in what the others load for it, too.
-        taken = block.k * (item * block.m + operands.b.itemsize * block.n)
+        item_a, item_b = _itemsizes(work, operands)
+        taken = block.k * (item_a * block.m + item_b * block.n)
         latency = max(latency, taken / constants.cluster_bytes_per_clock)
 
     # The blocks of an SM: full waves of as many as it holds at once, and one of the rest.
