@@ -28,7 +28,6 @@ PER_LANE = (1, 2, 4, 8)
 PARTS = tuple(range(1, 33))
 LEAST_DEPTH = 128  # of K that a part has, if it is proposed
 ENOUGH = 4  # blocks of an SM: for more of them K is not in parts alone, and accesses are not narrower
-LONG_ROW = 4096  # bytes, beyond which a warp for each row of a block is too few
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _ELEMENTS = (*_FLOATS, *FLOAT8, *INTEGERS)
 
@@ -53,8 +52,7 @@ def rows_of_block(settings: Settings) -> int:
 def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Settings]:
     matrix = as_columns(operands).a
     if matrix.columns <= 1 or abs(matrix.column_stride) <= abs(matrix.row_stride):
-        long = matrix.columns * matrix.itemsize > LONG_ROW
-        for rows in (4, 2, 1) if long else (8, 4, 2, 1):
+        for rows in (8, 4, 2, 1):
             yield {"along": "k", "rows": rows}
     else:
         most = min(matrix.columns // LEAST_DEPTH, PARTS[-1]) if takes_parts(operands) else 1
