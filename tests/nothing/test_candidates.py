@@ -270,11 +270,7 @@ def test_vector_goes_along_the_lines_of_its_matrix(
     found = proposed("vector", operands, sms)
     strides = (rows[1], 1) if in_rows else (1, rows[0])
     if k <= 1 or strides[1] <= strides[0]:
-        long = (
-            k * {"float64": 8, "float16": 2, "int8": 1}[dtype] > 4096
-        )  # bytes, of which a warp alone has too many
-        counts = (4, 2, 1) if long else (8, 4, 2, 1)
-        assert [(one["along"], one["rows"]) for one in found] == [("k", count) for count in counts]
+        assert [(one["along"], one["rows"]) for one in found] == [("k", count) for count in (8, 4, 2, 1)]
     else:
         expected, widths = [], (8, 4) if dtype == "int8" else (4, 2, 1)
         most = 1 if dtype == "int8" else min(k // 128, 32)  # integers are not added up in parts
