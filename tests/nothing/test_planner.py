@@ -141,7 +141,7 @@ def test_choices_for_any_sizes_are_near_the_best_measured_plan() -> None:
     quality = judge(plans, H100)
     assert len(quality.ratios) == 365 and quality.within(1.05) >= 0.84 and quality.worst <= 1.36
     assert quality.mean <= 1.025 and quality.median_error < 0.07
-    others = judge(read(RESULTS / OTHERS), H100)  # which no constant was found with
+    others = judge(read(RESULTS / OTHERS), H100)  # which were not searched with
     assert len(others.ratios) == 138 and others.within(1.05) >= 0.7 and others.mean <= 1.05
     known = H100.constants
     for unaware in (

@@ -112,8 +112,9 @@ _WGMMA = UnitCost(
 
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their
 # times, and rounded: `python -m tilewise.planner.fit docs/results/plans-*.json` does so again and says how well. What
-# it leaves as it is stands in FIXED there. Those of wgmma_gemm, of L2, of clusters and of parts of K come from a random
-# search for the best choices among plans of 151 more problems: `python -m tilewise.planner.search`. So do those of
+# it leaves as it is stands in FIXED there. Those of parts of K and of L2 come from a random search for the best choices
+# among plans of 151 more problems; those of wgmma_gemm and of clusters, and how lines count that are read in part, from
+# one among these and plans of 394 problems on H100s (2026-11-26): `python -m tilewise.planner.search`. So do those of
 # simt, from 639 plans of 32 problems (2026-11-23; its shares of waiting, and what is said of vector_rows, are by hand,
 # from 1,370 plans of 67 problems on an H100, 2026-11-26), those of exact32, from 26 plans, those of 8 bits, from 312
 # plans of 21 problems, and those of 8 bits beside 16, from 293 of 31 (2026-11-24).
@@ -260,7 +261,8 @@ _ASSUMED = "h200"
 # together with its CPU, and is taken to have what an H200 has.
 _SAME_CHIP = {"h100-sxm": 1.0, "h800-sxm": 1.0, "gh200": 1.0, "h100-nvl": 400 / 700, "h100-pcie": 350 / 700}
 # What is another on those with less L2: lines that are read in part, stages that blocks share, how clusters begin and
-# split K. From a search for the best choices among plans of 394 problems on H100s, together with those of the H200.
+# split K. From that search, but for the bytes that clusters take in: these are as clusters were measured to take them,
+# 87 a nanosecond.
 _STRADDLING_IN_LESS_L2, _CUT_IN_LESS_L2 = 1.7156, 3.4361
 _CLUSTER_START_IN_LESS_L2, _CLUSTER_BYTES_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 165.87, 44.0, 2637.9
 
