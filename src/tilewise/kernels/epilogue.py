@@ -8,16 +8,17 @@ from typing import NamedTuple
 
 from tilewise.expression import KEPT, PREFIX, SUM, Expression, parse
 from tilewise.operands import Operand, Operands, ceil_div
-from tilewise.problem import Epilogue, EpilogueArray
+from tilewise.problem import ELEMENT_BYTES, Epilogue, EpilogueArray
 from tilewise.slots import Gap, Slot, joined
 
 __all__ = [
     "HEADER",
     "PARTIALS",
     "PartialSums",
+    "boxed_arrays",
     "epilogue_header",
     "epilogue_slot",
-    "fits_registers",
+    "fits_boxes",
     "is_of_all_matrices",
     "partial_bytes",
     "partial_sums",
@@ -28,7 +29,6 @@ HEADER = "tilewise/epilogue.cuh"
 _STRIDES = struct.Struct("<qqqq")
 _POINTER = 8  # bytes
 _STRIDED = 48  # bytes of struct Strided
-_MOST_IN_REGISTERS = 4  # operations on each sum
 PARTIALS = "sums"  # the region of the workspace that has partial sums of columns and rows
 _REGION = 256  # bytes of which an array's begin at a multiple
 _HEADER = """\
@@ -40,7 +40,8 @@ _HEADER = """\
 struct Epilogue {{
     using Sum = {sums};
     static constexpr bool PLAIN = false;
-    static constexpr bool IN_REGISTERS = {in_registers};
+    static constexpr bool IN_BOXES = {in_boxes};
+    static constexpr unsigned MATRICES = {matrices}, KEPT = {kept_arrays};
     static __device__ constexpr bool has_sums() {{ return {has_sums}; }}
 {members}
     __device__ Epilogue in_stack(unsigned outer, unsigned inner) const
@@ -62,16 +63,26 @@ struct Epilogue {{
         return {{{read}}};
     }}
 {added_struct}
+    template <unsigned COUNT> struct Kept {{
+{kept}    }};
+
     template <unsigned COUNT>
-    __device__ void apply(Sum (&sums)[COUNT], const Given<COUNT> &given, unsigned row, unsigned column{added}) const
+    __device__ void finish(Sum (&sums)[COUNT], const Given<COUNT> &given, Kept<COUNT> &kept{added}) const
     {{
-{kept}#pragma unroll
+#pragma unroll
         for (unsigned i = 0; i < COUNT; ++i) {{
             const Sum {sum} = sums[i];
 {each}            sums[i] = {expression};
         }}
+    }}
+
+    template <unsigned COUNT>
+    __device__ void apply(Sum (&sums)[COUNT], const Given<COUNT> &given, unsigned row, unsigned column{added}) const
+    {{
+        Kept<COUNT> kept;
+        finish(sums, given, kept{and_added});
 {keep}    }}
-{sums_of}
+{sums_of}{boxes}
     __device__ Sum operator()(Sum sum, unsigned row, unsigned column) const
     {{
         Sum sums[1] = {{sum}};
@@ -116,6 +127,40 @@ _SUMS = """
 {put_columns}    }}
 """
 
+# What it has more where it may be done to the sums of a box: see tilewise/finished_box.cuh.
+_BOXES = """
+    // What is the same along rows or along columns.
+    template <unsigned COUNT> __device__ Given<COUNT> read_lines(unsigned row, unsigned column) const
+    {{
+        Given<COUNT> given = {{}};
+{lines}        return given;
+    }}
+
+    template <unsigned COUNT>
+    __device__ Given<COUNT> read_lines_within(unsigned height, unsigned width, unsigned row, unsigned column) const
+    {{
+        Given<COUNT> given = {{}};
+{lines_within}        return given;
+    }}
+
+    // Fetch that to L2.
+    __device__ void prefetch_lines(unsigned row, unsigned column) const
+    {{
+{prefetched}    }}
+{boxed}"""
+
+
+_MATRIX = """
+    // The array that has another element for each of the result, and two neighbours of it.
+    __device__ const auto &matrix() const {{ return {name}; }}
+    static __device__ void give_matrix(Given<2> &given, unsigned pair) {{ given.{name}.words[0].at[0] = pair; }}
+"""
+_KEPT = """
+    // The array that is kept, and two neighbours of it, rounded to its type.
+    __device__ const auto &kept() const {{ return {name}; }}
+    static __device__ unsigned kept_pair(const Kept<2> &pair) {{ return decltype({name})::narrow_two(pair.{name}); }}
+"""
+
 
 def epilogue_header(form: Epilogue, sums: str) -> str:
     """The header that does what an epilogue says to sums of a type."""
@@ -123,6 +168,7 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
     types = {array.name: _array_type(array, expression) for array in form.arrays if not array.scales}
     read = {name: found for name, found in types.items() if name in expression.names}
     anywhere = [array.name for array in form.arrays if array.pointers]
+    in_boxes = fits_boxes(form)
     members = [f"{found} {PREFIX}{name};" for name, found in types.items()]
     members += [f"Sum {PREFIX}{name};" for name in form.numbers]
     given = [f"Neighbours<typename {found}::Element, COUNT> {PREFIX}{name};" for name, found in read.items()]
@@ -130,37 +176,78 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
         f"const Sum {PREFIX}{name} = this->{PREFIX}{name}.value(given.{PREFIX}{name}, i);" for name in read
     ]
     for name, value in expression.stored_in_cuda():
-        there = f"added.{PREFIX}{name}" if name in expression.summed else f"all_{name}"
-        each.append(f"const Sum {KEPT}{name} = {value}; {there}[i] = {KEPT}{name};")
+        there = "added" if name in expression.summed else "kept"
+        each.append(f"const Sum {KEPT}{name} = {value}; {there}.{PREFIX}{name}[i] = {KEPT}{name};")
     return _HEADER.format(
         sums=sums,
         include="#include <tilewise/partial_sums.cuh>\n" if expression.summed else "",
         has_sums=str(bool(expression.summed)).lower(),
-        in_registers=str(fits_registers(form)).lower(),
+        in_boxes=str(in_boxes).lower(),
+        matrices=len(matrices_of(form)),
+        kept_arrays=len(expression.kept),
         added=", Added<COUNT> &added" if expression.summed else "",
+        and_added=", added" if expression.summed else "",
+        boxes=_boxes(form, expression) if in_boxes else "",
         **_sums_of(expression),
         members=_lines(members, 1),
         select=_lines([f"there.{PREFIX}{name}.select(outer, inner);" for name in types], 2),
         select_anywhere=_lines([_select(name, anywhere) for name in types], 2),
         given=_lines(given, 2),
         read=", ".join(f"this->{PREFIX}{name}.template read<COUNT>(row, column)" for name in read),
-        kept=_lines([f"Sum all_{name}[COUNT];" for name in expression.kept], 2),
+        kept=_lines([f"Sum {PREFIX}{name}[COUNT];" for name in expression.kept], 2),
         sum=SUM,
         each=_lines(each, 3),
         expression=expression.in_cuda(),
-        keep=_lines([f"this->{PREFIX}{name}.keep(row, column, all_{name});" for name in expression.kept], 2),
+        keep=_lines(
+            [f"this->{PREFIX}{name}.keep(row, column, kept.{PREFIX}{name});" for name in expression.kept], 2
+        ),
     )
 
 
-def fits_registers(form: Epilogue) -> bool:
-    """Whether it is so little that each thread may do it to its own sums, wherever those lie in the result.
-
-    That is a few operations, and arrays that are the same along rows or columns: a thread's sums lie far apart.
+def fits_boxes(form: Epilogue) -> bool:
+    """Whether it may be done to sums while they are in registers, box by box: it reads one array at most of which each
+    element of the result has its own, and keeps one, of 16 bits as the results of a box, and adds up nothing.
     """
     expression = parse(form.expression)
-    if expression.written or any(one.by_row and one.by_column for one in form.arrays if not one.scales):
-        return False
-    return expression.operations <= _MOST_IN_REGISTERS
+    few = len(matrices_of(form)) <= 1 and len(expression.kept) <= 1
+    return few and not expression.summed and all(ELEMENT_BYTES[one.dtype] == 2 for one in boxed_arrays(form))
+
+
+def boxed_arrays(form: Epilogue) -> list[EpilogueArray]:
+    """The arrays that have another element for each of the result, those that are written among them."""
+    names = (*matrices_of(form), *parse(form.expression).kept)
+    return [one for one in form.arrays if one.name in names]
+
+
+def matrices_of(form: Epilogue) -> list[str]:
+    """The arrays of those that are read."""
+    names = parse(form.expression).names
+    return [
+        one.name
+        for one in form.arrays
+        if one.name in names and one.by_row and one.by_column and not one.scales
+    ]
+
+
+def _boxes(form: Epilogue, expression: Expression) -> str:
+    """The part of the header for sums of a box."""
+    names = [one.name for one in form.arrays if one.name in expression.names and not one.scales]
+    matrices = matrices_of(form)
+    lines = [name for name in names if name not in matrices]
+
+    def read(how: str) -> list[str]:
+        return [f"given.{PREFIX}{name} = this->{PREFIX}{name}.template {how};" for name in lines]
+
+    return _BOXES.format(
+        lines=_lines(read("read<COUNT>(row, column)"), 2),
+        prefetched=_lines([f"prefetch_line({PREFIX}{name}.at(row, column));" for name in lines], 2),
+        lines_within=_lines(read("read_within<COUNT>(height, width, row, column)"), 2),
+        boxed="".join(
+            text.format(name=PREFIX + name)
+            for text, names in ((_MATRIX, matrices), (_KEPT, expression.kept))
+            for name in names
+        ),
+    )
 
 
 def _select(name: str, anywhere: Sequence[str]) -> str:

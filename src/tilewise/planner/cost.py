@@ -42,6 +42,7 @@ __all__ = ["Prediction", "copy_seconds", "count_resident", "estimate", "predict"
 _SHARPNESS = 6  # of the maximum of things that overlap: equal ones take 12 % longer than one alone
 _LARGE_SPLIT = 16  # blocks of a cluster, the most there can be
 _LEAST = 4  # bytes: the widest access where 16 bytes at once cannot be
+_IN_BOXES = 0.4  # of what an array of an epilogue takes element by element, where it goes by way of boxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,8 @@ def _store_clocks(work: Work, operands: Operands, size: tuple[int, int], unit: U
         store *= unit.stored_alone
     if not operands.epilogue.is_plain:
         arrays = sum(one.by_row and one.by_column and not one.scales for one in operands.epilogue.arrays)
-        store += block.m * block.n * unit.epilogue_clocks * (1 + arrays) * 2 / work.storers
+        each = _IN_BOXES if work.finishes_in_boxes else 1.0
+        store += block.m * block.n * unit.epilogue_clocks * (1 + each * arrays) * 2 / work.storers
     return store
 
 

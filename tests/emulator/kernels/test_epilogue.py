@@ -18,10 +18,12 @@ from tilewise.errors import ArgumentError
 from tilewise.expression import FUNCTIONS, EpilogueCall, parse
 from tilewise.kernels import KERNELS
 from tilewise.matmul import multiply
+from tilewise.planner.listing import operands_of
 from tilewise.problem import Epilogue
 from tilewise.reference import compare
 
 EMULATOR = open_emulator()
+SPEC = KERNELS["wgmma"]
 RANDOM = np.random.default_rng()
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = {
@@ -104,27 +106,44 @@ def test_on_hoppers_tensor_cores(given: dict[str, int]) -> None:
     assert_right(pre, a, b, tw.epilogue("acc * 0.1 + bias", bias=arrays["bias"]))
 
 
-LITTLE = (
+IN_REGISTERS = (
     "acc * rows * columns",
     "relu(acc + columns)",
-    "s * acc + rows",
     "max(acc, s) - columns",
     "clamp(acc, -s, s)",
+    "gelu(0.1 * acc + columns) + whole",
+    "whole * (acc - rows)",
+    "silu(keep(kept, s * acc + columns))",
+    "keep(kept, acc + whole) * rows",
+    "keep(kept, s * kept + acc)",
 )
 SCHEDULES: tuple[dict[str, Any], ...] = ({}, {"cluster": "2x1", "tiles": 2}, {"split": 2}, {"pingpong": 1})
 
 
+def lay(values: Any, how: str) -> Any:
+    """The same numbers in rows that begin at multiples of 16 bytes, one element beside those, or in columns."""
+    if how == "columns":
+        return np.ascontiguousarray(values.swapaxes(-1, -2)).swapaxes(-1, -2)
+    shift, width = how == "odd", values.shape[-1]
+    wide = np.zeros((*values.shape[:-1], width // 8 * 8 + 16 + shift), values.dtype)
+    wide[..., shift : shift + width] = values
+    return wide[..., shift : shift + width]
+
+
 @given(
-    m=st.integers(1, 300), n=st.integers(1, 200), k=st.integers(1, 200), text=st.sampled_from(LITTLE),
+    m=st.integers(1, 300), n=st.integers(1, 200), k=st.integers(1, 200), text=st.sampled_from(IN_REGISTERS),
     element=st.sampled_from(("bfloat16", "int8", "float8_e4m3fn")), stack=st.sampled_from([(), (2,)]),
     odd=st.integers(0, 1), schedule=st.sampled_from(SCHEDULES), result=st.sampled_from(("bfloat16", "float32")),
+    other=st.sampled_from(("bfloat16", "float16")), how=st.sampled_from(("rows", "odd", "columns")),
 )  # fmt: skip
-@examples(2, 4)
-def test_a_thread_does_a_little_to_its_own_sums(
+@examples(3, 60)
+def test_what_a_thread_does_to_its_own_sums(
     m: int, n: int, k: int, text: str, element: str, stack: tuple[int, ...], odd: int, schedule: dict[str, Any],
-    result: str,
+    result: str, other: str, how: str,
 ) -> None:  # fmt: skip
-    """And the copy engine stores them; where rows of C begin anywhere, threads."""
+    """And the copy engine stores them; where rows of C begin anywhere, threads. What is read and kept of each element
+    may lie anyhow.
+    """
     kind: Any = np.dtype(getattr(ml_dtypes, element, element))
     a = (10 * draw(*stack, m, k)).astype(kind)
     b = (4 * draw(*stack, n, k)).astype(kind).swapaxes(-1, -2)
@@ -132,15 +151,32 @@ def test_a_thread_does_a_little_to_its_own_sums(
     deep = 64 if element == "bfloat16" else 128
     given = {**({} if has_none else schedule), "partition": f"128x64x{deep}", "result": result}
     names: dict[str, Any] = {"rows": draw(*stack, m, 1), "columns": draw(n, dtype="float16"), "s": 1.5}
-    epilogue = tw.epilogue(text, **{name: names[name] for name in parse(text).names})
+    for name in ("whole", "kept"):
+        names[name] = lay(draw(*stack, m, n, dtype=DTYPES[other]), how)
+    names = {name: names[name] for name in parse(text).given}
+    before = tw.epilogue(text, **{name: np.copy(value) for name, value in names.items()})
     whole = np.full((*stack, m, n + odd), np.nan, np.dtype(getattr(ml_dtypes, result, result)))
     choice = Choice(specs=(KERNELS["wgmma"],), settings=tuple(given.items()))
-    multiply(a, b, whole[..., :n], EMULATOR, choice, epilogue)
-    assert_right(whole[..., :n], a, b, epilogue)
+    multiply(a, b, whole[..., :n], EMULATOR, choice, tw.epilogue(text, **names))
+    assert_right(whole[..., :n], a, b, before)
     assert np.isnan(whole[..., n:].astype(np.float32)).all()
+    if "kept" in names:
+        compared = compare(names["kept"], a, b, epilogue=before, kept="kept", terms=64)
+        assert compared.ok, compared
+
+
+def test_arrays_that_go_through_boxes_are_read_and_kept_without_races() -> None:
+    """Warpgroups that have several tiles each: what is read of the next one is copied before its products."""
+    whole = np.zeros((300, 200), BFLOAT16)
+    epilogue = tw.epilogue("gelu(keep(p, acc + bias)) + r", p=whole, r=whole, bias=whole[0])
+    operands = operands_of(300, 200, 72, dtype="bfloat16", epilogue=epilogue)
+    settings = SPEC.complete({"partition": "128x128x64", "pingpong": 1, "tiles": 3})
+    for order in ("late", 7):
+        assert tw.check(SPEC.plan(operands, "h200", settings), order) == []
 
 
 @pytest.mark.few(1)
+@pytest.mark.parametrize("text", ["gelu(alpha * acc + bias) + beta * c + r", "gelu(keep(p, acc + bias)) + r"])
 @pytest.mark.parametrize(
     "given",
     [
@@ -151,13 +187,15 @@ def test_a_thread_does_a_little_to_its_own_sums(
     ],
     ids=str,
 )
-def test_large_tiles_keep_their_sums_in_registers(given: dict[str, object]) -> None:
-    """An epilogue that reads three arrays spills nothing, and no warning says that products wait for one another."""
-    spec, whole = KERNELS["wgmma"], np.zeros((8, 8), BFLOAT16)
-    text = "gelu(alpha * acc + bias) + beta * c + r"
-    epilogue = tw.epilogue(text, alpha=1, beta=1, bias=whole[0], c=whole, r=whole)
+def test_large_tiles_keep_their_sums_in_registers(given: dict[str, object], text: str) -> None:
+    """An epilogue that reads three arrays, or reads one and keeps one, spills nothing, and no warning says that products
+    wait for one another.
+    """
+    whole = np.zeros((8, 8), BFLOAT16)
+    names = {"alpha": 1, "beta": 1, "bias": whole[0], "c": whole, "r": whole, "p": whole}
+    epilogue = tw.epilogue(text, **{name: names[name] for name in parse(text).given})
     plan = tw.plan(8, 8, 64, dtype="bfloat16", gpu="h200", epilogue=epilogue)
-    code = spec.code(spec.complete(given), plan.problem.epilogue)
+    code = SPEC.code(SPEC.complete(given), plan.problem.epilogue)
     built = code.kernel("wgmma_gemm", "sm_90a").build()
     resources = built.entries["wgmma_gemm"].resources
     assert resources is not None

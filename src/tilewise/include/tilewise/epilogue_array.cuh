@@ -4,6 +4,12 @@
 #include <tilewise/element.cuh>
 #include <tilewise/stack.cuh>
 
+// Fetches what lies at an address, and beside it, to L2.
+inline __device__ void prefetch_line(const void *address)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
+}
+
 template <typename T> struct WithoutConst {
     using Type = T;
 };
@@ -49,9 +55,26 @@ template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
         return found;
     }
 
+    // The same of columns and rows that may be beyond the last: then it is the last.
+    template <unsigned COUNT>
+    __device__ Neighbours<Element, COUNT> read_within(unsigned height, unsigned width, unsigned row, unsigned column) const
+    {
+        Neighbours<Element, COUNT> found;
+#pragma unroll
+        for (unsigned i = 0; i < COUNT; ++i)
+            found.at[i] = *at(min(row, height - 1), min(column + i, width - 1));
+        return found;
+    }
+
     template <unsigned COUNT> static __device__ auto value(const Neighbours<Element, COUNT> &found, unsigned i)
     {
         return widen(found.at[BY_COLUMN ? i : 0]);
+    }
+
+    // Two values rounded to a type of 16 bits and packed.
+    template <typename Sum> static __device__ unsigned narrow_two(const Sum (&values)[2])
+    {
+        return narrow_pair<Element>({values[0], values[1]});
     }
 
     // Stores values, rounded to the array's type, for neighbouring columns.

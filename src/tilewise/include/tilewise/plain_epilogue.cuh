@@ -4,8 +4,10 @@
 #include <tilewise/stack.cuh>
 
 struct PlainEpilogue {
+    using Sum = float; // what it would be done in
     static constexpr bool PLAIN = true;
-    static constexpr bool IN_REGISTERS = false; // whether each thread may do it to its own sums, one by one
+    static constexpr bool IN_BOXES = false; // whether it is done to sums in registers: see tilewise/finished_box.cuh
+    static constexpr unsigned MATRICES = 0, KEPT = 0; // arrays with another element for each: that are read, or written
     static __device__ constexpr bool has_sums() { return false; } // of columns or rows
 
     // For the matrix of these numbers in the stack.

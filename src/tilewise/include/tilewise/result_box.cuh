@@ -35,6 +35,24 @@ template <typename Result> struct alignas(1024) ResultBox {
             put_halves(all, first);
     }
 
+    // Puts or takes pairs of neighbours as a thread has them: packed ones of 16 bits, of the 16 columns of this number.
+    __device__ void put_pairs(const unsigned (&pairs)[4], unsigned across)
+    {
+        tensor_core::store_4_matrices(matrix_row(across), pairs);
+    }
+
+    __device__ void take(unsigned (&pairs)[4], unsigned across) { tensor_core::load_4_matrices(pairs, matrix_row(across)); }
+
+    // The same of elements of 32 bits, those of all columns.
+    __device__ void put_pairs(const float2 (&pairs)[SUMS / 2], unsigned)
+    {
+        float all[SUMS];
+#pragma unroll
+        for (unsigned i = 0; i < SUMS; i += 2)
+            all[i] = pairs[i / 2].x, all[i + 1] = pairs[i / 2].y;
+        put_words(all, 0);
+    }
+
     // Stores the box one element at a time, where the copy engine cannot: C's rows lie otherwise than it
     // needs, or end in the middle of 16 bytes, which it would write whole.
     __device__ void store_elements(Matrix<Result> c, unsigned first_row, unsigned first_column)
@@ -102,19 +120,24 @@ template <typename Result> struct alignas(1024) ResultBox {
             }
     }
 
-    // Of 16×16 sums four matrices, down and then across.
     template <typename Register, unsigned COUNT>
     __device__ void put_halves(const Register (&sums)[COUNT], unsigned first)
     {
-        const unsigned lane = threadIdx.x % LANES;
-        const unsigned warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;
 #pragma unroll
         for (unsigned j = 0; j < COLUMNS / 16; ++j) {
             unsigned pairs[4];
 #pragma unroll
             for (unsigned i = 0; i < 4; ++i)
                 pairs[i] = narrow_sums<Result>(sums, first + j * 8 + i * 2);
-            tensor_core::store_4_matrices(chunk(warp_row + lane % 16, j * 16 + lane / 16 * 8), pairs);
+            put_pairs(pairs, j);
         }
+    }
+
+    // The row of 16 bytes that a lane names to an instruction for four matrices, down and then across, of a warp's rows and
+    // of the 16 columns of this number.
+    __device__ void *matrix_row(unsigned across)
+    {
+        const unsigned lane = threadIdx.x % LANES, warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;
+        return chunk(warp_row + lane % 16, across * 16 + lane / 16 * 8);
     }
 };

@@ -21,6 +21,7 @@
 #include <tilewise/cluster.cuh>
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
+#include <tilewise/finished_box.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/named_barrier.cuh>
 #include <tilewise/operand_tile.cuh>
@@ -149,10 +150,10 @@ struct Stage {
 };
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
-// of which is put while the other is stored; or one of sums, where more happens to them first than a thread does to its
-// own, where a tile is no whole boxes wide, or where results are bytes.
-constexpr bool FINISHED_IN_REGISTERS = Fused::IN_REGISTERS && !SAME<ACCUMULATE, float16>;
-constexpr bool STORED_BY_ENGINE = (Epilogue::PLAIN || FINISHED_IN_REGISTERS) && !EXCHANGED && PARTS == 1 &&
+// of which is put while the other is stored, or an epilogue's arrays are read; or one of sums, where more happens to them
+// than a thread does to its own (tilewise/finished_box.cuh), where a tile is no whole boxes wide, or results are bytes.
+constexpr bool FINISHED_IN_BOXES = Fused::IN_BOXES && (sizeof(Result) == 2 || Fused::MATRICES + Fused::KEPT == 0);
+constexpr bool STORED_BY_ENGINE = (Fused::PLAIN || FINISHED_IN_BOXES) && !EXCHANGED && PARTS == 1 &&
                                   WARPGROUP_N % 64 == 0 && sizeof(Result) > 1;
 using Box = ResultBox<Result>;
 using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64, SumRegisterOf<ACCUMULATE>::Wide>;
@@ -256,39 +257,77 @@ using Sums = Products::Sums;
 inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
 inline __device__ void wait_for_consumers() { named_barrier::wait<CONSUMERS * WARPGROUP>(1 + CONSUMERS); }
 
-// A warpgroup stores its sums, box by box: the engine, where C's rows lie as it needs them.
+// Boxes of a warpgroup's part of the tile, side by side and in all, and where one of them lies in C.
+struct Boxes {
+    static constexpr unsigned ACROSS = WARPGROUP_N / Box::COLUMNS, COUNT = ROWS_64 * ACROSS;
+};
+
+inline __device__ auto box_at(unsigned i, Place tile, const Fused &epilogue, const Matrix<Result> &c)
+{
+    const unsigned row = tile.row + i / Boxes::ACROSS * Box::ROWS, column = tile.column + i % Boxes::ACROSS * Box::COLUMNS;
+    return FinishedBox<Result, Fused>{epilogue, row, column, c.height, c.width};
+}
+
+// A warpgroup stores its sums, or what the epilogue makes of them, box by box: the engine, where C's rows lie as it needs
+// them. Where the epilogue reads arrays, the first copy to the first box has been started.
 template <typename Register, unsigned COUNT>
 inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums)[ROWS_64][COUNT], unsigned group,
-                                     Place tile, const TensorMap &map, Matrix<Result> c, bool by_engine)
+                                     Place tile, const TensorMap &map, const Fused &epilogue, Matrix<Result> c, bool by_engine)
 {
     auto &boxes = reinterpret_cast<Box(&)[2]>(buffer.bytes);
-    constexpr unsigned ACROSS = WARPGROUP_N / Box::COLUMNS, BOXES = ROWS_64 * ACROSS;
+    constexpr bool BESIDE = FINISHED_IN_BOXES && Fused::MATRICES + Fused::KEPT > 0; // the first is for its arrays
     const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
 #pragma unroll 1 // how a box is stored is compiled once, not for each
-    for (unsigned i = 0; i < BOXES; ++i) {
-        Box &box = boxes[i % 2];
-        const unsigned row = tile.row + i / ACROSS * Box::ROWS;
-        const unsigned column = tile.column + i % ACROSS * Box::COLUMNS;
-        const bool inside = !GROUPED || row + Box::ROWS <= c.height; // or else it has rows of the next group
-        const bool whole = by_engine && inside && (column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
-        if (storing) tensor_copy::wait_until_read<1>(); // the store before the last, which was of this box
-        wait_for_warpgroup(group);
+    for (unsigned i = 0; i < Boxes::COUNT; ++i) {
+        Box &box = boxes[BESIDE ? 1 : i % 2];
+        const auto here = box_at(i, tile, epilogue, c);
+        const bool inside = !GROUPED || here.row + Box::ROWS <= c.height; // or else it has rows of the next group
+        const bool whole = by_engine && inside && (here.column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
+        const auto wait_until_free = [&] { // until the last store of this box has read it
+            if (storing) tensor_copy::wait_until_read<BESIDE ? 0 : 1>();
+            wait_for_warpgroup(group);
+        };
+        if constexpr (FINISHED_IN_BOXES) {
+            using Finished = FinishedBox<Result, Fused>;
+            typename Finished::Given given[Finished::PAIRS];
+            here.read_lines(given);
+            typename Finished::Sum numbers[Box::SUMS];
 #pragma unroll
-        for (unsigned j = 0; j < BOXES; ++j)
-            if (i == j) box.put(sums[j / ACROSS], j % ACROSS * Box::SUMS);
+            for (unsigned j = 0; j < Boxes::COUNT; ++j)
+                if (i == j) take_numbers(numbers, sums[j / Boxes::ACROSS], j % Boxes::ACROSS * Box::SUMS);
+            const auto next = box_at(i + 1, tile, epilogue, c);
+            here.finish(numbers, given, next, i + 1 < Boxes::COUNT, boxes[0], box, wait_until_free);
+        } else {
+            wait_until_free();
+#pragma unroll
+            for (unsigned j = 0; j < Boxes::COUNT; ++j)
+                if (i == j) box.put(sums[j / Boxes::ACROSS], j % Boxes::ACROSS * Box::SUMS);
+        }
         if (whole) tensor_copy::fence_stores();
         wait_for_warpgroup(group);
         if (storing && whole) {
             if (STACKED)
-                tensor_copy::store(map, row, column, tile.which, box.bytes);
+                tensor_copy::store(map, here.row, here.column, tile.which, box.bytes);
             else
-                tensor_copy::store(map, row, column, box.bytes);
+                tensor_copy::store(map, here.row, here.column, box.bytes);
         }
         if (storing) tensor_copy::commit(); // each box is a group, if an empty one
-        if (!whole) box.store_runs(c, row, column);
+        if (!whole) box.store_runs(c, here.row, here.column);
     }
     // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
-    if (BOXES % 2 && storing) tensor_copy::commit();
+    if (Boxes::COUNT % 2 && storing) tensor_copy::commit();
+}
+
+// Begins to read what the epilogue reads of a tile, before its products.
+template <typename Form>
+inline __device__ void fetch_ahead(ResultBuffer &buffer, Place tile, const Form &epilogue, const Matrix<Result> &c)
+{
+    box_at(0, tile, epilogue, c).start_reading(reinterpret_cast<Box &>(buffer.bytes));
+    const unsigned thread = threadIdx.x % WARPGROUP;
+    epilogue.prefetch_lines(min(tile.row + thread, c.height - 1), min(tile.column + 2 * thread, c.width - 1));
+#pragma unroll 1
+    for (unsigned i = 1 + thread / Box::ROWS; i < Boxes::COUNT; i += WARPGROUP / Box::ROWS)
+        box_at(i, tile, epilogue, c).prefetch();
 }
 
 // The same where something happens to the sums, or C's rows lie across: its threads store them.
@@ -329,36 +368,12 @@ inline __device__ void store_sums(ResultBuffer &buffer, const SumRegister (&sums
     }
 }
 
-// What a thread's sums become by the epilogue, each by itself (wgmma.cuh says which sums a thread has). What all of a row
-// or a column have is read once. Beyond C there is nothing to read, and it does not matter what becomes of them.
-template <unsigned COUNT> struct Finished {
-    float at[ROWS_64][COUNT];
-
-    template <typename Register>
-    __device__ Finished(const Register (&sums)[ROWS_64][COUNT], Place tile, const Fused &epilogue, const Matrix<Result> &c)
-    {
-        const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP;
-#pragma unroll
-        for (unsigned j = 0; j < COUNT / 2; ++j) {
-            const unsigned column = min(tile.column + j / 2 * 8 + lane % 4 * 2 + j % 2, c.width - 1);
-#pragma unroll
-            for (unsigned i = 0; i < ROWS_64 * 2; ++i) {
-                const unsigned row = tile.row + i / 2 * INSTRUCTION_M + warp * 16 + i % 2 * 8 + lane / 4;
-                const unsigned sum = j / 2 * 4 + i % 2 * 2 + j % 2;
-                at[i / 2][sum] = epilogue(sums[i / 2][sum], min(row, c.height - 1), column);
-            }
-        }
-    }
-};
-
-template <bool BY_ENGINE, unsigned COUNT = WARPGROUP_N / 2>
+template <bool BY_ENGINE>
 inline __device__ void store(ResultBuffer &buffer, const Sums &sums, unsigned group, Place tile, const TensorMap &map,
                              const Fused &epilogue, Matrix<Result> c, bool aligned)
 {
-    if constexpr (BY_ENGINE && FINISHED_IN_REGISTERS)
-        store_results(buffer, Finished<COUNT>(sums.at, tile, epilogue, c).at, group, tile, map, c, aligned);
-    else if constexpr (BY_ENGINE)
-        store_results(buffer, sums.at, group, tile, map, c, aligned);
+    if constexpr (BY_ENGINE)
+        store_results(buffer, sums.at, group, tile, map, epilogue, c, aligned);
     else
         store_sums(buffer, sums.at, group, tile, epilogue, c, aligned);
 }
@@ -402,7 +417,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     __syncthreads();
     if (SHARERS > 1) cluster::wait_for_all(); // nobody may write here before the barriers are there
     dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
+    // NOTE: the next launch's blocks then go to SMs in the order in which these end. Where warpgroups take turns and
+    // blocks share nothing, several tiles long, that costs more than it gains: neighbours in C are apart, and L2 is asked
+    // for more. So those let it begin as they end.
+    if (!PINGPONG || CLUSTER > 1 || tiles.count <= 2 * gridDim.x) dependent_launch::let_next_begin();
 
     Turn turn;
     if (group == CONSUMERS) {
@@ -435,6 +453,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
             tile.which = stack.of_c(tile.which);
             const Matrix<Result> matrix = {c.columns, tiles.end(c.rows), unsigned(c.row_stride),
                                            c.in_stack(tile.which)};
+            Place own = tile; // where the warpgroup's part begins
+            own.row += begin;
+            if constexpr (STORED_BY_ENGINE && FINISHED_IN_BOXES && SPLIT == 1)
+                fetch_ahead(shared.results[group], own, here, matrix);
             Sums sums = {};
             if (waits) wait_for_turn(group);
             waits = PINGPONG;
@@ -451,8 +473,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                 const unsigned row = EXCHANGED ? tile.column : tile.row, column = EXCHANGED ? tile.row : tile.column;
                 partial.add_share<SPLIT, CONSUMERS * WARPGROUP>(tiles.rank, row, column, matrix, here, by_engine);
             } else {
-                tile.row += begin;
-                store<STORED_BY_ENGINE>(shared.results[group], sums, group, tile, map_c, here, matrix, by_engine);
+                store<STORED_BY_ENGINE>(shared.results[group], sums, group, own, map_c, here, matrix, by_engine);
             }
         }
         if (STORED_BY_ENGINE && by_engine && threadIdx.x % WARPGROUP == 0) tensor_copy::wait_until_read<0>();

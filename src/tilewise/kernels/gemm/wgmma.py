@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tilewise.devices.tensor_map import BYTES
 from tilewise.errors import ArgumentError
-from tilewise.kernels.epilogue import epilogue_slot, fits_registers, scales_slot
+from tilewise.kernels.epilogue import boxed_arrays, epilogue_slot, fits_boxes, scales_slot
 from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
 from tilewise.kernels.gemm.limits import (
     BYTE_SETTINGS,
@@ -295,6 +295,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         exchanged=shape.exchanged,
         storers=2 if shape.pingpong else shape.consumers,
         store_bytes=16 if is_aligned(c) or _stores_runs(shape, operands, parts) else c.itemsize,
+        finishes_in_boxes=not operands.epilogue.is_plain and _stores_runs(shape, operands, parts),
         whole_boxes=shape.n % BOX == 0 or shape.n <= BOX // 2,
         straddling=straddling(first, second, shape.tile, down),
         cut=cut(second, shape.tile, down) if shape.b_in_rows and shape.n % BOX else 0.0,
@@ -317,18 +318,19 @@ def _scale_clocks(shape: Shape) -> float:
 
 def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
     """Whether 16 bytes are stored at once wherever C's rows begin: from boxes of results, not of sums."""
-    bytewise, little = operands.c.itemsize == 1, finished_in_registers(operands)
+    bytewise, boxed = operands.c.itemsize == 1, finished_in_boxes(operands)
     return (
-        (operands.epilogue.is_plain or little)
+        (operands.epilogue.is_plain or boxed)
         and shape.n % BOX == 0
         and not (shape.exchanged or bytewise)
         and parts == 1
     )
 
 
-def finished_in_registers(operands: Operands) -> bool:
-    """Whether each thread does to its own sums what is to happen to them."""
-    return fits_registers(operands.epilogue) and operands.accumulate != "float16"
+def finished_in_boxes(operands: Operands) -> bool:
+    """Whether the epilogue is done to sums in registers, on their way to boxes of results."""
+    form = operands.epilogue
+    return fits_boxes(form) and (operands.c.itemsize == 2 or not boxed_arrays(form))
 
 
 def _types_of(settings: Settings) -> dict[str, object]:

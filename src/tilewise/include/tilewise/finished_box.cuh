@@ -1,0 +1,158 @@
+// What an epilogue makes of a warpgroup's sums while they are in registers, box by box (compute capability 9.0). What it
+// reads or keeps of each element goes by way of boxes too, as a thread's sums lie far apart (wgmma.cuh says where).
+#pragma once
+
+#include <tilewise/async_copy.cuh>
+#include <tilewise/epilogue_array.cuh>
+#include <tilewise/result_box.cuh>
+
+template <typename Result, typename Epilogue> struct FinishedBox {
+    using Box = ResultBox<Result>;
+    using Sum = typename Epilogue::Sum;
+    using Given = typename Epilogue::template Given<2>;
+    static constexpr unsigned LANES = 32, WARPS = 4, WARP_ROWS = Box::ROWS / WARPS;
+    static constexpr unsigned PAIRS = Box::SUMS / 2; // of a thread: two neighbours in a row
+    static constexpr unsigned ROW_LANES = Box::COLUMNS / Box::CHUNK, ROUNDS = WARP_ROWS * ROW_LANES / LANES;
+    static constexpr unsigned MATRICES = Epilogue::MATRICES, KEPT = Epilogue::KEPT;
+
+    const Epilogue &epilogue;
+    unsigned row, column, height, width; // where it begins, and where the result ends
+
+    // Each warp starts to copy its rows of the array that is read.
+    __device__ void start_reading(Box &box) const
+    {
+        if constexpr (MATRICES > 0) start_copying(epilogue.matrix(), box);
+    }
+
+    // Fetches what will be read of it to L2, by a thread for each of its rows.
+    __device__ void prefetch() const
+    {
+        if constexpr (MATRICES > 0) {
+            const unsigned down = row + threadIdx.x % Box::ROWS;
+            if (down < height && column < width) prefetch_line(epilogue.matrix().at(down, column));
+        }
+    }
+
+    using Pairs = decltype(narrow_pair<Result>(float2()));
+    static constexpr unsigned TOGETHER = sizeof(Result) == 2 ? 4 : PAIRS; // that a box takes at once
+
+    // Makes sums of a thread results in the box `to`, once that is free. What is read of each element is in the box
+    // `from`, or on its way, and what is kept goes through that too; then what is read of the `next` box follows, if
+    // there is `more`.
+    template <typename Wait>
+    __device__ void finish(const Sum (&sums)[Box::SUMS], const Given (&given)[PAIRS], const FinishedBox &next, bool more,
+                           Box &from, Box &to, Wait wait_until_free) const
+    {
+        static_assert(sizeof(Result) == 2 || MATRICES + KEPT == 0, "boxes of other elements hold other columns");
+        Pairs results[PAIRS / TOGETHER][TOGETHER];
+        if (KEPT > 0) wait_until_free(); // there are not enough registers for both
+        if (MATRICES > 0) async_copy::wait_for_all(), __syncwarp();
+#pragma unroll
+        for (unsigned i = 0; i < PAIRS / TOGETHER; ++i) {
+            unsigned read[TOGETHER], kept[TOGETHER];
+            if constexpr (MATRICES > 0) from.take(read, i);
+            if (KEPT == 0 && i + 1 == PAIRS / TOGETHER) start_next(next, more, from);
+#pragma unroll
+            for (unsigned j = 0; j < TOGETHER; ++j) {
+                const unsigned pair = i * TOGETHER + j;
+                Given here = given[pair];
+                if constexpr (MATRICES > 0) epilogue.give_matrix(here, read[j]);
+                typename Epilogue::template Kept<2> of_pair;
+                Sum two[2] = {sums[2 * pair], sums[2 * pair + 1]};
+                epilogue.finish(two, here, of_pair);
+                results[i][j] = narrow_pair<Result>({two[0], two[1]});
+                if constexpr (KEPT > 0) kept[j] = epilogue.kept_pair(of_pair);
+            }
+            if constexpr (KEPT > 0) {
+                to.put_pairs(results[i], i);
+                __syncwarp(); // all have taken what lies there
+                from.put_pairs(kept, i);
+            }
+        }
+        if constexpr (KEPT > 0) {
+            __syncwarp();
+            store_rows(epilogue.kept(), from);
+            start_next(next, more, from);
+        } else {
+            wait_until_free();
+#pragma unroll
+            for (unsigned i = 0; i < PAIRS / TOGETHER; ++i)
+                to.put_pairs(results[i], i);
+        }
+    }
+
+    // Reads what is the same along rows or columns, for the sums of a thread.
+    __device__ void read_lines(Given (&pairs)[PAIRS]) const
+    {
+        const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % (WARPS * LANES) / LANES;
+        const unsigned down = row + warp * WARP_ROWS + lane / 4, across = column + lane % 4 * 2;
+        if (row + Box::ROWS <= height && column + Box::COLUMNS <= width) {
+#pragma unroll
+            for (unsigned i = 0; i < PAIRS; ++i)
+                pairs[i] = epilogue.template read_lines<2>(down + i % 2 * 8, across + i / 2 * 8);
+        } else {
+#pragma unroll
+            for (unsigned i = 0; i < PAIRS; ++i)
+                pairs[i] = epilogue.template read_lines_within<2>(height, width, down + i % 2 * 8, across + i / 2 * 8);
+        }
+    }
+
+  private:
+    static __device__ void start_next(const FinishedBox &next, bool more, Box &box)
+    {
+        if (MATRICES + KEPT == 0) return;
+        __syncwarp();
+        if (more) next.start_reading(box);
+    }
+
+    // Where a lane has 16 bytes of a row, and how many elements of them are inside.
+    struct Run {
+        unsigned row, column, inside;
+
+        __device__ Run(const FinishedBox &box, unsigned round)
+        {
+            const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % (WARPS * LANES) / LANES;
+            row = warp * WARP_ROWS + round * (LANES / ROW_LANES) + lane / ROW_LANES, column = lane % ROW_LANES * Box::CHUNK;
+            const bool exists = box.row + row < box.height && box.column + column < box.width;
+            inside = exists ? min(box.width - box.column - column, Box::CHUNK) : 0;
+        }
+    };
+
+    template <typename Array> __device__ void start_copying(const Array &array, Box &box) const
+    {
+        using Element = typename Array::Element;
+#pragma unroll
+        for (unsigned round = 0; round < ROUNDS; ++round) {
+            const Run run(*this, round);
+            void *to = box.chunk(run.row, run.column);
+            const Element *from = array.at(row + run.row, column + run.column);
+            if (array.column_stride == 1 && Neighbours<Element, Box::CHUNK>::are_aligned(from)) {
+                async_copy::start_mostly_16(to, from, run.inside * sizeof(Element));
+            } else {
+#pragma unroll 1
+                for (unsigned i = 0; i < run.inside; ++i)
+                    static_cast<Element *>(to)[i] = from[i * array.column_stride];
+            }
+        }
+    }
+
+    template <typename Array> __device__ void store_rows(const Array &array, Box &box) const
+    {
+        using Element = typename Array::Element;
+#pragma unroll 1
+        for (unsigned round = 0; round < ROUNDS; ++round) {
+            const Run run(*this, round);
+            const void *from = box.chunk(run.row, run.column);
+            Element *to = array.at(row + run.row, column + run.column);
+            Neighbours<Element, Box::CHUNK> elements;
+            elements.read(from);
+            if (run.inside == Box::CHUNK && array.column_stride == 1 && elements.are_aligned(to)) {
+                elements.write(to);
+            } else {
+#pragma unroll 1
+                for (unsigned i = 0; i < run.inside; ++i)
+                    to[i * array.column_stride] = static_cast<const Element *>(from)[i];
+            }
+        }
+    }
+};
