@@ -44,6 +44,7 @@ TILES, PARTS = "plans-2026-11-22-tiles.json", "plans-2026-11-22-parts.json"
 BETWEEN, TENSOR = "plans-2026-11-23-between.json", "plans-2026-11-23.json"
 EXACT32, SIMT = "plans-2026-11-23-exact32.json", "plans-2026-11-26-h100-float32.json"
 ANY, OTHERS = "plans-2026-11-26-h100.json", "plans-2026-11-26-h100-others.json"
+LARGE = "plans-2026-11-26-h100-large.json"
 BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-24-widened.json"
 RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
 H200, H100 = target_of("h200"), target_of("h100-sxm")
@@ -151,6 +152,16 @@ def test_choices_for_any_sizes_are_near_the_best_measured_plan() -> None:
         ),
     ):
         assert judge(plans, replace(H100, constants=unaware)).mean > quality.mean + 0.003
+
+
+def test_what_tiles_between_boxes_cost_their_neighbour_is_known() -> None:
+    """Of large products, by launches as they begin now; warpgroups that take turns feel each other's stores there."""
+    plans = read(RESULTS / LARGE)
+    quality = judge(plans, H100)
+    assert len(quality.ratios) == 54 and quality.mean <= 1.012 and quality.worst <= 1.1
+    unit = replace(H100.constants.units["wgmma_gemm"], stored_beside=0.0)
+    unaware = replace(H100.constants, units={**H100.constants.units, "wgmma_gemm": unit})
+    assert judge(plans, replace(H100, constants=unaware)).mean > quality.mean + 0.005
 
 
 def test_products_that_last_are_planned_for_the_power_that_lasts() -> None:

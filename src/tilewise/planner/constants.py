@@ -56,6 +56,8 @@ class UnitCost:
     """How many times as long one warpgroup takes to store a tile as several do together."""
     stored_between: float = 1.0
     """How many times as long a tile takes to store of which the copy engine stores no whole boxes."""
+    stored_beside: float = 0.0
+    """The share of the same that is felt though another warpgroup multiplies meanwhile: both use shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ _WGMMA = UnitCost(
     stores_per_clock=5.6063, memory_share=0.86317, joules_per_mac=9.905e-13,
     split_clocks=1552, outside=0.08046, epilogue_clocks=0.3, idle_memory=0.47416,
     memory_latency_clocks=115.03, waits=0.02525, cluster_saves=0.02469, stored_alone=1.0698, stored_between=2.0401,
+    stored_beside=0.3,
 )  # fmt: skip
 
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their

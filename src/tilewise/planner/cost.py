@@ -252,8 +252,11 @@ def _spend(
         clocks["narrow loads"] += loops * loading
         clocks["latency"] += loops * (slowest - busy - loading)
         clocks["fill"] += count * start
-        hidden = steps * busy * (work.tiles - 1) / work.tiles if work.pingpong else 0.0
-        clocks["store"] += count * work.tiles * max(resident * store - hidden, resident * store / work.tiles)
+        stored, beside = resident * store, 0.0
+        if work.pingpong:
+            beside = min(steps * busy, stored) * (work.tiles - 1) / work.tiles
+        felt = 0.0 if work.whole_boxes else unit.stored_beside
+        clocks["store"] += count * work.tiles * (stored - beside * (1 - felt))
     return clocks
 
 
