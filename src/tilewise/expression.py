@@ -168,8 +168,7 @@ class _Check:
 
     def value(self, node: ast.expr, depth: int) -> None:
         """Check what has to be a number."""
-        if depth > _DEEPEST:
-            raise self.wrong(node, f"is nested more than {_DEEPEST} deep")
+        self._check_depth(node, depth)
         deeper = depth + 1
         match node:
             case ast.Constant(value=bool()):
@@ -208,19 +207,24 @@ class _Check:
 
     def condition(self, node: ast.expr, depth: int) -> None:
         """Check what has to be true or false."""
+        self._check_depth(node, depth)
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
                 self.value(left, depth + 1)
                 self.value(right, depth + 1)
             case ast.Compare():
                 raise self.wrong(node, "must compare two numbers; join comparisons with 'and'")
-            case ast.BoolOp(values=values) if depth < _DEEPEST:
+            case ast.BoolOp(values=values):
                 for one in values:
                     self.condition(one, depth + 1)
-            case ast.UnaryOp(op=ast.Not(), operand=operand) if depth < _DEEPEST:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self.condition(operand, depth + 1)
             case _:
                 raise self.wrong(node, "must be a condition, such as acc > 0")
+
+    def _check_depth(self, node: ast.expr, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise self.wrong(node, f"is nested more than {_DEEPEST} deep")
 
     def _check_name(self, node: ast.Name) -> None:
         if not node.id.isascii():

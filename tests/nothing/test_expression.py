@@ -212,6 +212,22 @@ def test_both_sides_of_a_comparison_are_a_level_deeper(inner: str) -> None:
         parse(nest(102))
 
 
+@pytest.mark.parametrize("wrap", ["not {}", "({} and 1 > 0)", "(0 > 1 or {})"])
+def test_a_condition_that_is_nested_too_deep_is_called_that(wrap: str) -> None:
+    """Where it stands: the condition of a choice is a level below, and the sides of a comparison two below it."""
+
+    def choice(levels: int) -> str:
+        text = "acc > 0"
+        for _ in range(levels):
+            text = wrap.format(text)
+        return f"1 if {text} else 0"
+
+    assert parse(choice(98)).names == ()
+    for levels in (99, 100, 101, 150):
+        with pytest.raises(ArgumentError, match="is nested more than 100 deep"):
+            parse(choice(levels))
+
+
 def linear(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(
         st.builds("({} {} {})".format, values, st.sampled_from("+-*/"), values),
