@@ -113,14 +113,15 @@ def test_another_versions_plans_are_kept_and_not_taken() -> None:
 
 
 def test_of_two_the_newer_one_stays_and_one_of_this_version_before_all() -> None:
-    for date, version, stays in (
+    rows = (
         ("2026-01-02", versions(), True),
         ("2026-01-01", versions(), False),
         ("2026-01-02", versions(), True),  # measured again on a day
         ("2027-01-01", "another", False),
         ("2026-03-01", versions(), True),
-    ):
-        seconds = float(len(date)) + hash((date, version, stays)) % 97
+    )
+    for place, (date, version, stays) in enumerate(rows):
+        seconds = 1.0 + place
         keep_one(1, date=date, versions=version, seconds=seconds)
         path = file_of(H200)
         assert path is not None
@@ -160,6 +161,22 @@ def test_a_damaged_file_costs_no_product_and_is_not_overwritten(text: str) -> No
     with pytest.raises(ArgumentError, match="file must hold measured plans"):
         keep_one(1)
     assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("change", ["kernel", "versions", "another", ""])
+def test_a_plan_with_other_fields_is_none(change: str) -> None:
+    """Too few, too many, or no object at all."""
+    keep_one(1)
+    path = file_of(H200)
+    assert path is not None
+    data = json.loads(path.read_text())
+    ((name, kept),) = data["plans"].items()
+    if kept.pop(change, None) is None:
+        kept[change] = 1
+    data["plans"][name] = kept if change else [*kept]
+    path.write_text(json.dumps(data))
+    with pytest.raises(ArgumentError, match="file must hold measured plans: a plan has other fields"):
+        read(path)
 
 
 @pytest.mark.parametrize("name", ["kernel", "settings", "copies", "seconds", "plans", "versions"])
