@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -150,6 +153,31 @@ def test_halves_are_fitted_to_each_other(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(first) == len(second) == 3 and first | second == set("abcdef")
     assert sorted(judged, key=lambda one: one[1]) == [(second, 1.0), (first, 2.0)]
     assert set(by_name(found.ratios)) == set("abcdef") and len(found.errors) == len(plans)
+
+
+def test_the_command_prints_each_constant_and_how_good_choices_are_before_and_after(tmp_path: Path) -> None:
+    """Of plans of one GPU alone; three times on halves."""
+    plans = [
+        ["12_multistage", {"partition": tile, "stages": 4}, time]
+        for tile, time in (("64x64x32", 9.0), ("128x128x32", 7.0))
+    ]
+    problems = [{"size": [size, 512, 512], "dtype": "bfloat16", "plans": plans} for size in (512, 1024)]
+    for gpu in ("H200", "H100 PCIe"):
+        data = {"gpu": f"NVIDIA {gpu}, 132 SMs", "problems": problems[: 1 + (gpu == "H200")]}
+        (tmp_path / f"{gpu}.json").write_text(json.dumps(data))
+    files = [str(path) for path in tmp_path.iterdir()]
+    ran = subprocess.run(
+        [sys.executable, "-m", "tilewise.planner.fit", *files], capture_output=True, text=True, check=True
+    )
+    *constants, before, after, first, second, third = ran.stdout.splitlines()
+    shown = dict(line.split() for line in constants)
+    assert [*shown] == fitting._names(KNOWN) and all(0 < float(value) < math.inf for value in shown.values())
+    changed = {name for name, value in shown.items() if value != f"{get_constant(KNOWN, name):.4g}"}
+    assert changed and all("." not in name or name.startswith("mma16.") for name in changed), (
+        "units that were measured"
+    )
+    assert before.startswith("as they are  2 problems: ") and after.startswith("fitted anew  2 problems: ")
+    assert all(line.startswith("halves       2 problems: ") for line in (first, second, third))
 
 
 def test_constants_are_blurred_by_a_factor_of_two_at_most() -> None:
