@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -63,16 +63,21 @@ def test_the_fastest_is_kept_and_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert once_more.plan.kernel == predicted[0].spec.name, "1 % is nothing"
 
 
-def test_a_plan_with_another_result_is_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_times(monkeypatch, 3.0, 1.0, 2.0)
+def pretend_wrong(monkeypatch: pytest.MonkeyPatch, which: int) -> None:
+    """The result of one plan, counted from 1, is another than the first one's."""
     turn: list[int] = []
     agrees = ReadyPlan.agrees_with
 
     def lie(self: ReadyPlan, other: ReadyPlan, operands: Operands) -> bool:
         turn.append(0)
-        return len(turn) != 2 and agrees(self, other, operands)
+        return len(turn) != which and agrees(self, other, operands)
 
     monkeypatch.setattr(ReadyPlan, "agrees_with", lie)
+
+
+def test_a_plan_with_another_result_is_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_times(monkeypatch, 3.0, 1.0, 2.0)
+    pretend_wrong(monkeypatch, 2)
     tuned = tw.tune(40, 24, 72, most=3)
     assert [one.seconds for one in tuned.wrong] == [1.0] and tuned.kept.seconds == 2.0
 
@@ -130,6 +135,20 @@ def test_results_that_differ_are_noticed(dtype: str, spoil: Callable[[Any], Any]
     other = ReadyPlan(ready.launch, ready.count, spoil(ready.sample), None)
     assert ready.agrees_with(ready, operands)
     assert not ready.agrees_with(other, operands) and not other.agrees_with(ready, operands)
+
+
+def test_a_plan_that_writes_nothing_does_not_pass_by_the_result_before_it() -> None:
+    class Idle:
+        workspace_bytes = 0
+
+        def __call__(self, _addresses: object) -> None: ...
+
+    operands = operands_of(17, 24, 40)
+    arrays = plan_trials.ProductArrays(open_emulator(), operands)
+    (bound,) = bind_all(open_emulator(), operands, list_candidates(operands, EMULATOR)[0][:1])
+    right = make_ready(bound, 1.0, arrays)
+    idle = make_ready(cast(Any, Idle()), 1.0, arrays)
+    assert right.agrees_with(right, operands) and not idle.agrees_with(right, operands)
 
 
 def test_what_a_program_multiplies_is_measured_once() -> None:
@@ -283,6 +302,17 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         "`tune --list`"
     ) | {"schema", "command"}
     assert data["plans"] == 2 and all(plan["used"] for plan in data["kept"].values())
+
+
+def test_the_command_marks_the_plan_with_another_result(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_times(monkeypatch, 3e-6, 1e-6, 2e-6)
+    pretend_wrong(monkeypatch, 2)
+    code, out, _ = run(capsys, "40x24x72", "--most", "3")
+    rows = out[out.index("measured µs") :].splitlines()[1:4]
+    assert code == 1 and "gave another result" in out
+    assert [line.rstrip().endswith("DIFFERS") for line in rows] == [True, False, False], out
 
 
 @pytest.mark.parametrize(
