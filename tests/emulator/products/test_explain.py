@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.documented import documented_keys
 from tilewise.cli.main import main
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.errors import ArgumentError
 from tilewise.explain.chart import Line, draw_lines
-from tilewise.explain.climb import explain_ladder
+from tilewise.explain.climb import Climb, explain_ladder
 from tilewise.explain.explanation import FIGURES, Explanation
 from tilewise.explain.panel import LABELS
 from tilewise.explain.panels.overlap import Span, list_spans
@@ -401,6 +402,13 @@ def test_the_climb(
         assert text in kept
     assert climb.rungs["05_tiled_conflicted"].seconds > 5 * climb.rungs["04_tiled"].seconds
     assert "04_tiled" in climb.text and json.dumps(climb.to_dict())
+    sizes = [one.subject.title.split()[1] for one in climb.explanations.values()]
+    assert sizes == ["32×32×128", "256×256×128", "256×256×128"], "what a rung takes"
+    assert "figures of rungs are of 256×256×128, or of what a rung takes" in climb.text
+    beside = {name: Climb(climb.gpu, climb.rungs, {key: climb.explanations[key] for key in some})
+              for name, some in (("usual", names), ("others", names[:2]))}  # fmt: skip
+    for name, shown in (("usual", names[1:]), ("others", names[:2])):
+        assert " and ".join(shown) in beside[name].figure("beside"), "the usual two where both are there"
     with pytest.raises(ArgumentError, match="figure 'tiles' is not known"):
         climb.figure("tiles")
     monkeypatch.setattr("tilewise.cli.explain_command.explain_ladder", lambda *_: climb)
@@ -412,7 +420,13 @@ def test_the_climb(
     assert run(capsys, "ladder", *written) == (0, f"wrote {picture}\nwrote {page}\n", "")
     assert Path(picture).read_text("utf-8") == climb.figure("climb")
     plain = json.loads(run(capsys, "ladder", *written, "--json")[1])  # and nothing else
-    assert plain["files"] == [picture, page] and {*climb.to_dict()} <= {*plain}
+    assert plain.pop("files") == [picture, page] and plain.keys() - climb.to_dict().keys() == {
+        "schema",
+        "command",
+    }
+    assert {*plain, *plain["rungs"]["04_tiled"], "files"} - {"schema", "command"} == documented_keys(
+        "`explain ladder`"
+    )
     assert "--output is where a picture goes" in run(capsys, "ladder", "-o", picture)[2]
     for option, value in (("-m", "3"), ("--dtype", "float16"), ("--line", "3"), ("--trace", page)):
         said = run(capsys, "ladder", option, value)[2]
@@ -445,6 +459,24 @@ def test_the_steps_that_everyone_takes(
     assert found.facts["levels.block"] == f"{tile}×{tile}" and found.facts["levels.thread"] == thread
     assert found.facts["tiles.steps"] == size // depth and found.facts["tiles.depth"] == depth
     assert any(says in line for line in found.verdict)
+
+
+@given(
+    st.lists(st.integers(0, 400), min_size=2, max_size=9, unique=True).map(sorted),
+    st.integers(-50, 50), st.integers(0, 300),
+)  # fmt: skip
+def test_lines_reach_from_one_end_of_their_axis_to_the_other(xs: list[int], low: int, span: int) -> None:
+    drawing = Drawing("Lines", "One of them.", 200)
+    points = [(float(x), float(low + span * (i % 2))) for i, x in enumerate(xs)]
+    draw_lines(drawing, "Title", ("across", "up"), [Line("", points)])
+    (drawn,) = re.findall(r'<polyline points="([^"]*)"', drawing.to_svg())
+    (axis, *_) = re.findall(r'<line x1="([^"]*)" y1="[^"]*" x2="([^"]*)"', drawing.to_svg())
+    left, right = map(float, axis)
+    places = [float(pair.split(",")[0]) for pair in drawn.split()]
+    assert places == sorted(places) and places[-1] == pytest.approx(right, abs=0.1)
+    assert left <= places[0] and (places[0] == pytest.approx(left, abs=0.1)) is (xs[0] != 1), (
+        "from 0 on, if from 1"
+    )
 
 
 def test_only_dotted_lines_have_marks_and_only_others_dashes() -> None:
