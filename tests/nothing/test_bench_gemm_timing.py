@@ -172,6 +172,14 @@ def test_a_ratio_says_itself_whether_it_is_over_its_budget(capsys: pytest.Captur
     assert [line.split(")")[-1].strip() for line in lines if "× (≤" in line] == ["ok", "over"]
 
 
+@pytest.mark.parametrize("gpu", ["H200", None])
+def test_times_without_a_gpu_say_that_there_was_none(
+    capsys: pytest.CaptureFixture[str], gpu: str | None
+) -> None:
+    bench_commands._print_times(dispatch.DispatchTimes("", 25, True, "torch", 0.5, 0.6, 0.7, 0, 0, gpu=gpu))
+    assert ("No GPU here" in capsys.readouterr().out) is (gpu is None)
+
+
 def smi(monkeypatch: pytest.MonkeyPatch, folder: Path, what: str) -> None:
     """An nvidia-smi that does ``what`` for ever."""
     script = folder / "nvidia-smi"

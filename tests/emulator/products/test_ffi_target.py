@@ -87,6 +87,18 @@ def test_errors_are_xlas_with_one_line() -> None:
     assert ctypes.sizeof(call_frame.CallFrame) == 168  # XLA_FFI_CallFrame_STRUCT_SIZE of versions 0.3 and 0.4
 
 
+@pytest.mark.parametrize("stream", [0, 0x7F00_1234_5678])
+def test_the_stream_of_a_call_is_xlas_own(stream: int) -> None:
+    """0 is the driver's default stream, which ctypes has None for."""
+    found: list[int] = []
+
+    def handle(pointer: Any) -> None:
+        found.append(pointer.contents.stream())
+
+    assert FakeXla(stream).call(handle, [], [], ProductAttributes()) is None
+    assert found == [stream]
+
+
 def test_element_types_have_xlas_numbers() -> None:
     jax: Any = pytest.importorskip("jax")
     header = Path(jax.ffi.include_dir(), "xla/ffi/api/c_api.h").read_text()

@@ -96,6 +96,25 @@ def test_what_else_happens_to_the_sums_of_groups() -> None:
         assert np.allclose(made[rows].astype(np.float32), part.astype(np.float32), rtol=2**-7, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"device": "tpu"}, "device must be"),
+        ({"arithmetic": "f16"}, "arithmetic must be"),
+        ({"plan": tw.plan(8, 8, 8, groups=1, gpu="h200")}, "plan must be"),
+    ],
+)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_what_else_a_call_is_given_counts_with_scales_as_without(
+    given: dict[str, Any], message: str, scaled: bool
+) -> None:
+    """Seen by what is wrong with it."""
+    a, b, ends = np.ones((6, 16), "float32"), np.ones((2, 8, 16), "float32"), np.array([4, 6], "int32")
+    left, right = (tw.quantize(a, axis=-1), tw.quantize(b, axis=-1).mT) if scaled else (a, b.swapaxes(1, 2))
+    with pytest.raises(ArgumentError, match=message):
+        tw.grouped_matmul(left, right, ends, **given)
+
+
 def test_launches_of_groups_with_scales_have_no_races() -> None:
     given = {"s": np.ones((300, 2), np.float32), "t": np.ones((3, 2, 1), np.float32)}
     plan = tw.plan(
