@@ -251,32 +251,6 @@ def test_demo_without_a_device_as_json(
     assert found["rungs"][2]["shared_bytes"] == 49_664  # dynamic
 
 
-def test_plans_as_json_are_as_many_as_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    ten = run_json(capsys, *PLAN)["plans"]
-    assert len(ten) == 10 and run_json(capsys, *PLAN, "--most", "2")["plans"] == ten[:2]
-
-
-def test_a_plan_says_where_its_time_goes_and_why_the_others_cannot(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    refused, out = run_json(capsys, *PLAN)["refused"], " ".join(run(capsys, *PLAN)[1].split())
-    assert refused and all(" ".join([one["kernel"], *one["why"].split()]) in out for one in refused)
-    total = float(out.split(" µs predicted")[0])
-    shares = re.findall(r"([\d.]+) µs \((\d+)%\)", out)
-    assert len(shares) > 2
-    for each, share in shares:
-        assert int(share) == pytest.approx(100 * float(each) / total, abs=2.5)
-
-
-def test_where_there_is_no_plan_the_reason_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    tf32 = (*PLAN, "--dtype", "float32", "--arithmetic", "tf32")
-    assert run_json(capsys, *tf32, "--gpu", "a100")["plans"][0]["problem"]["arithmetic"] == "tf32"
-    code, _, err = run(capsys, *tf32, "--gpu", "t4")
-    assert code == 2 and "arithmetic must be None on sm_75" in err
-    code, _, err = run(capsys, *PLAN, "--gpu", "v100-sxm-16gb")
-    assert code == 2 and "gpu must be sm_75 or newer" in err
-
-
 def test_run_as_json(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
     found = run_json(capsys, "run", "04_tiled", "-m", "3", "-n", "4", "-k", "5")
     assert (found["m"], found["n"], found["k"], found["correct"], found["elements"]) == (3, 4, 5, True, 12)
