@@ -56,6 +56,18 @@ def test_blocks_share_multiprocessors_cluster_by_cluster(
     assert found.terms["math"] + found.terms["waves"] == pytest.approx(each)
 
 
+@pytest.mark.parametrize(("alignment", "bytes_at_once"), [(1, 1), (2, 2), (4, 4), (8, 4)])
+def test_elements_are_loaded_by_4_bytes_at_once_where_16_cannot_be(
+    alignment: int, bytes_at_once: int
+) -> None:
+    """One step of a tile: 64 rows of A of 16 numbers of a byte, two accesses a clock; B lies aligned for 16."""
+    operands = operands_of(64, 64, 16, dtype="int8")
+    operands = operands._replace(a=replace(operands.a, alignment=alignment))
+    work = Work("unit", TILE, 256, load_bytes=4)
+    found = estimate(work, operands, on(1, replace(FREE, loads_per_clock=2.0)))
+    assert found.terms["narrow loads"] == pytest.approx(64 * 16 / bytes_at_once / 2)
+
+
 def test_passes_are_the_launches_after_the_first_and_what_they_move() -> None:
     work = Work("unit", TILE, 256, launches=3, extra_bytes=50)
     gpu = replace(FREE_GPU, pass_seconds=7.0, workspace_bandwidth=10.0, launch=2.0)
