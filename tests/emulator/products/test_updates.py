@@ -82,8 +82,9 @@ def test_a_step_in_every_kernel(
         assert compared.ok, (name, str(compared))
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_a_step_is_that_of_torch(optimiser: str) -> None:
+@pytest.mark.parametrize(("optimiser", "betas"), [("sgd", ()), ("adam", (0.9, 0.999)), ("adam", (0.0, 0.5))])
+def test_a_step_is_that_of_torch(optimiser: str, betas: Any) -> None:
+    """Also where a beta is 0, and so the mean the last gradient."""
     torch: Any = pytest.importorskip("torch")
     x, dy, weight = draw(16, 12), draw(16, 20), draw(20, 12)
     parameter = torch.nn.Parameter(torch.tensor(weight))
@@ -91,12 +92,12 @@ def test_a_step_is_that_of_torch(optimiser: str) -> None:
     if optimiser == "sgd":
         theirs = torch.optim.SGD([parameter], 0.1, 0.9, weight_decay=0.1)
     else:
-        theirs = torch.optim.AdamW([parameter], 0.1, weight_decay=0.1)
+        theirs = torch.optim.AdamW([parameter], 0.1, betas, weight_decay=0.1)
     for step in (1, 2, 3):
         if optimiser == "sgd":
             ours = tw.sgd(weight, rate=0.1, momentum=first, mu=0.9, decay=0.1)
         else:
-            ours = tw.adam(weight, first=first, second=second, step=step, rate=0.1, decay=0.1)
+            ours = tw.adam(weight, first=first, second=second, step=step, rate=0.1, betas=betas, decay=0.1)
         tw.matmul(dy.T, x, weight, epilogue=ours, device="emulator")
         parameter.grad = torch.tensor(dy.T @ x)
         theirs.step()
@@ -154,7 +155,8 @@ def test_what_cannot_be_updated_is_named() -> None:
             tw.matmul(a, b, out, epilogue=epilogue, device="emulator")
     with pytest.raises(ArgumentError, match=r"^master must be an array"):
         tw.sgd(1.0, rate=1)
-    with pytest.raises(ArgumentError, match=r"^betas must be at least 0 and less than 1"):
-        tw.adam(p, first=p, second=p, step=1, rate=1, betas=(1.0, 0.5))
+    for betas in ((1.0, 0.5), (0.5, 1.0), (-0.1, 0.5), (0.5, float("nan"))):
+        with pytest.raises(ArgumentError, match=r"^betas must be at least 0 and less than 1"):
+            tw.adam(p, first=p, second=p, step=1, rate=1, betas=betas)
     with pytest.raises(ArgumentError, match=r"^kept must be a name that the epilogue keeps"):
         compare(p, a, b, kept="p")
