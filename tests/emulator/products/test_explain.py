@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import re
@@ -20,13 +21,13 @@ import tilewise as tw
 from tests.documented import documented_keys
 from tilewise.cli.main import main
 from tilewise.emulator.profiling.recording import EventKind
-from tilewise.errors import ArgumentError
+from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.explain.chart import Line, draw_lines
 from tilewise.explain.climb import Climb, explain_ladder
 from tilewise.explain.explanation import FIGURES, Explanation
 from tilewise.explain.panel import LABELS
 from tilewise.explain.panels.overlap import Span, list_spans
-from tilewise.explain.svg import Drawing
+from tilewise.explain.svg import Drawing, find_ticks
 from tilewise.instruments.recording import Recording
 
 ROOT = Path(__file__).parents[3]
@@ -114,6 +115,11 @@ def test_every_part_has_what_it_needs(conflicted: Explanation) -> None:
         assert picture.get("role") == "img" and "nan" not in ElementTree.tostring(picture, "unicode")
         if panel.table:
             assert panel.table.rows and {len(row) for row in panel.table.rows} == {len(panel.table.head)}
+    assert {*re.findall(r"<b>(\w+)</b>: ", conflicted.html())} == {*LABELS}, (
+        "what each label of a number means"
+    )
+    with pytest.raises(UnknownNameError, match="figure 'bank' is not known; did you mean 'banks'"):
+        conflicted.figure("bank")
 
 
 def drawn(found: Explanation, figure: str, kind: str) -> list[ElementTree.Element]:
@@ -289,6 +295,26 @@ def test_what_would_change_nothing_is_refused() -> None:
         tw.explain(tw.ladder, element=(0, 0))  # type: ignore[call-overload]
 
 
+def test_blocks_are_all_counted_of_small_products_and_some_of_large_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Counted(Exception):
+        pass
+
+    def count(_plan: tw.Plan, sample: int | None) -> None:
+        samples.append(sample)
+        raise Counted
+
+    samples: list[int | None] = []
+    module = importlib.import_module("tilewise.explain.explanation")
+    monkeypatch.setattr(module, "record", lambda *_, **__: None)
+    monkeypatch.setattr(module, "profile", count)
+    for size in (256, 4096):
+        with pytest.raises(Counted):
+            tw.explain(tw.plan(size, size, size))
+    assert samples == [None, 1]
+
+
 def test_a_source_may_name_what_is_no_file() -> None:
     """By #line: a device that never ends, and a file that is not there; neither is read."""
     for name in ("/dev/zero", "/no/such/file.cu"):
@@ -413,8 +439,9 @@ def test_the_climb(
         climb.figure("tiles")
     monkeypatch.setattr("tilewise.cli.explain_command.explain_ladder", lambda *_: climb)
     shown = run(capsys, "ladder")[1].splitlines()
-    for row in climb.table[1]:
+    for one, row in zip(climb.rungs.values(), climb.table[1], strict=True):
         assert any(all(str(cell) in line for cell in row) for line in shown), row
+        assert one.measured and int(row[-1].rstrip("%")) == round(100 * one.seconds / one.measured)
     page, picture = (str(tmp_path / name) for name in ("climb.html", "climb.svg"))
     written = ["--html", page, "--figure", "climb", "-o", picture]
     assert run(capsys, "ladder", *written) == (0, f"wrote {picture}\nwrote {page}\n", "")
@@ -477,6 +504,15 @@ def test_lines_reach_from_one_end_of_their_axis_to_the_other(xs: list[int], low:
     assert left <= places[0] and (places[0] == pytest.approx(left, abs=0.1)) is (xs[0] != 1), (
         "from 0 on, if from 1"
     )
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+def test_ticks_are_a_few_round_numbers_at_equal_distances(low: float, span: float) -> None:
+    ticks = find_ticks(low, low + span)
+    assert 2 <= len(ticks) <= 6 and low - 1e-6 * span <= ticks[0] <= ticks[-1] <= low + span * (1 + 1e-6)
+    steps = [after - before for before, after in pairwise(ticks)]
+    assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-4) and f"{steps[0]:.0e}"[0] in "125"
+    assert find_ticks(low, low) == [low], "of a single place itself"
 
 
 def test_only_dotted_lines_have_marks_and_only_others_dashes() -> None:
