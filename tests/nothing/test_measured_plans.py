@@ -201,6 +201,19 @@ def test_a_directory_that_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPa
         keep_one(0)
 
 
+def test_without_a_place_for_files_nothing_is_kept_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TILEWISE_CACHE_DIR", ""), ("XDG_CACHE_HOME", ""), ("HOME", "")):
+        monkeypatch.setenv(name, value)
+    assert file_of(H200) is None and recall(OPERANDS, H200) is None and forget(H200) == 0
+    with pytest.raises(ArgumentError, match=r"TILEWISE_CACHE_DIR must be a directory .* no home directory"):
+        keep_one(0)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="file cannot be read: Is a directory"):
+        merge(H200, tmp_path)
+
+
 def _keep_some(first: int) -> None:
     for i in range(first, first + 8):
         keep_one(0, operands_of(8 * i, 16, 16, dtype="bfloat16"))

@@ -23,7 +23,6 @@ from tilewise.operands import Operand, Operands
 from tilewise.plan import Plan
 from tilewise.planner import (
     choose,
-    judge_plan,
     list_candidates,
     list_plans,
     operands_of,
@@ -587,30 +586,6 @@ def test_errors_name_the_argument(arguments: dict[str, object], message: str) ->
 def test_an_unknown_gpu_suggests_one() -> None:
     with pytest.raises(UnknownNameError, match="h200"):
         plan(8, 8, 8, gpu="h20O")
-
-
-def test_the_verdict_names_what_was_tried() -> None:
-    """What would be gained is the best plan with that one thing changed, and nothing is named that gains nothing."""
-    odd = operands_of(1021, 1021, 1021, dtype="bfloat16")
-    verdict = judge_plan(odd, H200)
-    best = choose(odd, H200)
-    assert (verdict.kernel, verdict.seconds) == (best.spec.name, best.prediction.seconds)
-    largest = sorted(best.prediction.terms.items(), key=lambda term: term[1], reverse=True)
-    assert [*verdict.terms] == largest[: len(verdict.terms)] and len(verdict.terms) > 1
-    (rows,) = (gain for gain in verdict.gains if gain.what.startswith("rows that begin"))
-    even = choose(operands_of(1024, 1024, 1024, dtype="bfloat16"), H200).prediction.seconds
-    assert rows.seconds == pytest.approx(even, rel=0.1) and rows.times == verdict.seconds / rows.seconds
-    said = f"{rows.what}: {rows.seconds * 1e6:,.1f} µs by {rows.kernel}, {rows.times:.3g} times less"
-    assert said in verdict.lines()[2:]
-    single = judge_plan(operands_of(2048, 2048, 2048), H200)
-    tf32, exact32 = single.gains
-    assert exact32.what == 'arithmetic="exact32"' and tf32.times > exact32.times > 2
-    wide = choose(operands_of(2048, 2048, 2048, arithmetic="tf32"), H200)
-    assert tf32.what == 'arithmetic="tf32"' and tf32.seconds == wide.prediction.seconds
-    assert judge_plan(operands_of(2048, 2048, 2048), target_of("t4")).gains == ()  # which has no tf32
-    even_verdict = judge_plan(operands_of(4096, 4096, 4096, dtype="bfloat16"), H200)
-    assert even_verdict.gains == () and "bound by" in str(even_verdict)
-    assert judge_plan(operands_of(0, 4, 4), H200).rate == 0
 
 
 @pytest.mark.parametrize(
