@@ -16,11 +16,21 @@ import tilewise
 from tests.documented import documented_keys
 from tilewise.bench import dispatch, gemm_bench, gemm_products
 from tilewise.bench.gemm_cases import DTYPES, GIVEN, SUITES, GemmCase, has_rival, parse_shape, select_cases
-from tilewise.bench.gemm_figures import OURS, GemmFigures, GemmRow, Spread, Timing, summarise, timed_row
+from tilewise.bench.gemm_figures import (
+    OURS,
+    GemmFigures,
+    GemmRow,
+    GpuLoad,
+    Spread,
+    Timing,
+    summarise,
+    timed_row,
+)
 from tilewise.bench.gemm_products import buffer_bytes, count_sets
 from tilewise.bench.gemm_timing import Replay, count_launches
 from tilewise.bench.gpu_monitor import Sample, average, parse_sample
 from tilewise.bench.product import WrongResult, fresh_seed
+from tilewise.cli import gemm_command
 from tilewise.cli.main import main
 from tilewise.devices import Device, gpu
 from tilewise.devices.emulated import open_emulator
@@ -287,6 +297,42 @@ def test_classes_weigh_the_same() -> None:
         "", "", "", "bfloat16", 1, {}, {}, {}, {}, 1.0, (GemmRow(SMALL, "bfloat16", "skipped"),)
     )
     assert empty.geomean is None and empty.ok and json.dumps(empty.to_dict())
+
+
+def test_what_is_printed_of_each_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Times, the rate that says more, the plan, the load, and notes; then how many were timed, and how many not."""
+    plan = {"kernel": "general", "copies": [], "partition": "16x16x16", "split": 2, "cluster": "2x1"}
+    times = {OURS: [2e-3] * 3, "torch.matmul": [3e-3] * 3}
+    shared: Any = {"plan": plan, "worst_share_of_bound": 0.5}
+    rows = (
+        timed_row(GemmCase("all", 4096, 4096, 4096), "bfloat16", Timing(times), **shared),
+        timed_row(GemmCase("all", 4096, 1, 4096, "nt", fused=True), "bfloat16", Timing(times, {OURS: GpuLoad(1500, 600, 60)}),
+                  plan={**plan, "copies": ["a", "b"]}, cold=False),
+        GemmRow(GemmCase("all", 5, 6, 7), "bfloat16", "wrong", "off by 3"),
+        GemmRow(GemmCase("all", 6, 7, 8), "bfloat16", "failed", "no memory"),
+        GemmRow(GemmCase("rest", 7, 8, 9), "bfloat16", "skipped", "too large"),
+    )  # fmt: skip
+    protocol = {"time": "on a clock", "load": "bursts", "rounds": 3}
+    gemm_command._print_figures(
+        GemmFigures("", "", "a GPU", "bfloat16", 1, {"torch": "2"}, {}, {}, protocol, 7.0, rows)
+    )
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    times_of = ["3000.00", "2000.00"]
+    assert ["4096×4096×4096", "nn", *times_of, "68.7", "TFLOP/s", "1.500", "1.500–1.500",
+            "general", "16x16x16", "2", "2x1"] in lines  # fmt: skip
+    assert ["4096×1×4096", "nt", *times_of, "17", "GB/s", "1.500", "1.500–1.500",
+            *["general", "after", "copying", "a", "and", "b", "16x16x16", "2", "2x1", "1500", "600"]] in lines  # fmt: skip
+    for text in (
+        "4096×1×4096 nt: the operands stay in L2, for both",
+        "4096×1×4096: tilewise 2000.00 µs, torch.matmul 3000.00 µs",
+        "5×6×7 nn: WRONG: off by 3",
+        "6×7×8 nn: failed: no memory",
+        "7×8×9 nn: skipped: too large",
+        "all 2 1.500 1.500 4096×4096×4096 nn 1 1",
+        "rest 0 1",
+        "geometric mean of the classes: 1.500; 7 s in all",
+    ):
+        assert text.split() in lines, text
 
 
 def test_what_nvidia_smi_prints() -> None:
