@@ -72,6 +72,15 @@ def test_an_output_is_printed_and_saved(capsys: pytest.CaptureFixture[str], file
     assert shown == [2.5 * i for i in range(100)]
 
 
+def test_an_output_without_elements_is_called_that(capsys: pytest.CaptureFixture[str], file: str) -> None:
+    launch = ["--kernel", "scale", "--grid", "1", "--block", "32"]
+    code, out, _ = run(
+        capsys, file, *launch, *(f"--arg={word}" for word in ("0", "2", "new:f32[0]", "new:f32[3,0]"))
+    )
+    assert code == 0 and out.count("  no elements\n") == 2
+    assert "--arg 'new:f32[3,0]' (number 4), float32 of 3×0:\n  no elements\n" in out
+
+
 @pytest.mark.parametrize(("columns", "most"), [(20, 6), (76, 6), (77, 7), (87, 8)])
 def test_as_many_elements_are_printed_as_a_line_has_room_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: str, columns: int, most: int

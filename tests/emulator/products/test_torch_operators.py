@@ -366,6 +366,16 @@ X, W = random(2, 4), random(3, 4)
             lambda: tw.linear(X, W.detach().numpy()),
             "weight must be a torch.Tensor where another one requires a gradient",
         ),
+        (
+            lambda: tw.matmul(X, torch.ones(4, 3, dtype=torch.int64)),
+            "b must have a type that a floating-point type holds, not 'int64'",
+        ),
+        (
+            lambda: torch.ops.tilewise.matmul(
+                X.detach().to("meta"), torch.ones(4, 3, dtype=torch.int64, device="meta")
+            ),
+            "b must have a type that a floating-point type holds, not 'int64'",
+        ),
         (lambda: tw.grouped_matmul(X, W.T[None], torch.tensor([2])), "a must not require a gradient"),
     ],
 )
