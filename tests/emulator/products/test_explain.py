@@ -179,6 +179,24 @@ def test_the_words_beside_a_bar_of_blocks_are_at_its_height(conflicted: Explanat
     assert len(words) > 2 and all(top < y < top + 20 for top, y in zip(bars, words, strict=False))
 
 
+def test_lanes_of_a_line_are_listed_by_what_their_memory_is_made_of(conflicted: Explanation) -> None:
+    """Words of shared memory in banks, or elements of a matrix in lines and sectors."""
+    subject, seen = conflicted.subject, set[str]()
+    for number in {subject.number_of(pattern.line) for pattern in subject.patterns}:
+        *_, text = conflicted.line(number).partition("lane  ")
+        head, *rows = [line.split(maxsplit=4) for line in text.splitlines()]
+        for row in rows:
+            one = dict(zip(["lane", *head], row, strict=True))
+            offset = int(one["offset"])
+            if "bank" in head:
+                assert int(one["word"]) == offset // 4 and int(one["bank"]) == offset // 4 % 32
+            else:
+                assert (int(one["line"]), int(one["sector"])) == (offset // 128, offset // 32)
+                assert one["element"][:2] in ("a[", "b[", "c[")
+        seen |= {*head}
+    assert seen == {"offset", "bank", "word", "line", "sector", "element"}
+
+
 def test_a_picture_says_in_words_what_it_shows(conflicted: Explanation) -> None:
     found = {
         panel.key: re.findall(r"<desc[^>]*>(.*)</desc>", conflicted.figure(panel.key))

@@ -1,0 +1,89 @@
+"""What pictures and their words are made of, without a launch: runs of numbers, and the climb."""
+
+from __future__ import annotations
+
+import math
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
+from tilewise.explain.panels.layout import places_text, runs_text, split_runs
+
+NUMBERS = st.lists(st.integers(0, 30), min_size=1, unique=True).map(sorted)
+
+
+def numbers_in(text: str) -> list[int]:
+    """What "0–3, 7 and 9" lists."""
+    ends = [list(map(int, run.split("–"))) for run in text.replace(" and ", ", ").split(", ")]
+    return [number for run in ends for number in range(run[0], run[-1] + 1)]
+
+
+@given(NUMBERS, st.integers(1, 5))
+def test_numbers_are_listed_by_their_runs_and_of_many_runs_the_first(numbers: list[int], most: int) -> None:
+    starts = [number for number in numbers if number - 1 not in numbers]
+    listed, *rest = runs_text(numbers, most).split(" … ")
+    if len(starts) <= most:
+        assert numbers_in(listed) == numbers and not rest
+    else:
+        assert numbers_in(listed) == [number for number in numbers if number < starts[most]]
+        assert rest == [f"({len(starts)} pieces)"] and " and " not in listed
+
+
+def test_one_of_a_kind_is_no_plural() -> None:
+    assert places_text([3], [0, 1, 2, 3, 32]) == "row 3, columns 0–3 and 32"
+    assert [*split_runs([5])] == [(5, 5)]
+
+
+CLIMBERS = (
+    Climber("01_slow", "one thread", (100, 100, 100), 2e-3, "latency", None),  # 1 GFLOP/s
+    Climber("02_quick", "all of them", (100, 100, 100), 2e-5, "fp32", 2e-4),  # 100, and 10 measured
+    Climber("03_fast", "many", (1000, 1000, 1000), 2e-4, "memory", 4e-4),  # 10 TFLOP/s, and 5 measured
+)
+
+
+def test_the_climb_stands_a_line_a_rung_over_powers_of_ten() -> None:
+    parts = [*ElementTree.fromstring(draw_climb(CLIMBERS, "a GPU").to_svg()).iter()]
+
+    def drawn(kind: str, shown: str) -> list[dict[str, float]]:
+        found = [part for part in parts if part.tag.endswith("}" + kind)]
+        found = [
+            part for part in found if shown in [part.text, *(tip.text for tip in part), part.get("class")]
+        ]
+        return [{name: float(part.get(name, "nan")) for name in ("x", "y", "cx", "cy", "x1", "x2", "y1", "y2")}
+                for part in found]  # fmt: skip
+
+    def place(power: float) -> float:
+        return first["x"] + (power - 9) * (second["x"] - first["x"])
+
+    (first,), (second,) = drawn("text", "1 G"), drawn("text", "10 G")
+    heights = []
+    for one in CLIMBERS:
+        (name,), (limit,) = drawn("text", one.name), drawn("circle", f"at most: {show_rate(one.rate)}")
+        assert limit["cx"] == pytest.approx(place(math.log10(one.rate)), abs=0.02)
+        assert abs(name["y"] - limit["cy"]) < 10 and name["x"] < place(9)
+        heights.append(limit["cy"])
+        if one.measured_rate:
+            (reached,) = drawn("circle", f"measured: {show_rate(one.measured_rate)}")
+            assert reached["cx"] == pytest.approx(place(math.log10(one.measured_rate)), abs=0.02)
+            lines = [line for line in drawn("line", "s-block") if line["y1"] == line["y2"] == limit["cy"]]
+            assert [(line["x1"], line["x2"]) for line in lines] == [(reached["cx"], limit["cx"])]
+    assert heights == sorted(heights) and len(drawn("line", "s-block")) == 2
+
+
+def test_the_climb_says_what_was_reached_of_what_was_measured() -> None:
+    panel = make_climb(CLIMBERS, "a GPU", "By hand.")
+    assert panel.table is not None and [row[-2:] for row in panel.table.rows] == [
+        ("", ""),
+        ("200 µs", "10%"),
+        ("400 µs", "50%"),
+    ]
+    assert panel.answer == "From 1 GFLOP/s of 01_slow to 10 TFLOP/s of 03_fast, at most. By hand."
+    measured = make_climb(CLIMBERS[1:], "a GPU", "")
+    assert measured.answer.endswith("; measured, the last rung is 500 times as fast as the first.")
+    assert {fact.name: fact.value for fact in measured.facts} == {
+        "climb.02_quick": "0.1", "climb.02_quick.measured": "0.01",
+        "climb.03_fast": "10", "climb.03_fast.measured": "5",
+    }  # fmt: skip
