@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import cast
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
 from tilewise.explain.panels.layout import places_text, runs_text, split_runs
+from tilewise.explain.panels.owner import _name_warps
+from tilewise.explain.svg import Drawing
+from tilewise.instruments.block_views import Owners
 
 NUMBERS = st.lists(st.integers(0, 30), min_size=1, unique=True).map(sorted)
 
@@ -35,6 +41,19 @@ def test_numbers_are_listed_by_their_runs_and_of_many_runs_the_first(numbers: li
 def test_one_of_a_kind_is_no_plural() -> None:
     assert places_text([3], [0, 1, 2, 3, 32]) == "row 3, columns 0–3 and 32"
     assert [*split_runs([5])] == [(5, 5)]
+
+
+def test_a_warps_number_stands_in_the_middle_of_what_it_has() -> None:
+    """Where that is a rectangle, and large enough: a row of a warp is too low, and one in pieces has no middle."""
+    warp = np.full((12, 12), -1)
+    warp[0:6, 0:6], warp[6:12, 0:6], warp[0:6, 6:12] = 0, 1, 2
+    warp[6, 6:12] = 3
+    warp[8, 6], warp[11, 11] = 4, 4
+    drawing = Drawing("Warps", "Some of them.", 200)
+    _name_warps(drawing, cast(Owners, SimpleNamespace(warp=warp)), (100.0, 50.0), 8.0)
+    texts = [part for part in ElementTree.fromstring(drawing.to_svg()).iter() if part.tag.endswith("}text")]
+    found = {part.text: (float(part.get("x", 0)), float(part.get("y", 0))) for part in texts}
+    assert found == {"w0": (124, 79), "w1": (124, 127), "w2": (172, 79)}
 
 
 CLIMBERS = (

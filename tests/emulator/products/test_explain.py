@@ -129,8 +129,12 @@ def drawn(found: Explanation, figure: str, kind: str) -> list[ElementTree.Elemen
 
 
 def test_what_is_drawn_lies_within_its_picture(conflicted: Explanation) -> None:
-    for panel in conflicted.panels:
-        picture = ElementTree.fromstring(conflicted.figure(panel.key))
+    assert_drawn_within(conflicted)
+
+
+def assert_drawn_within(found: Explanation) -> None:
+    for panel in found.panels:
+        picture = ElementTree.fromstring(found.figure(panel.key))
         wide, high = map(float, picture.get("viewBox", "").split()[2:])
         for part in picture.iter():
             x, y, more, down = (float(part.get(name, 0)) for name in ("x", "y", "width", "height"))
@@ -197,6 +201,22 @@ def test_lanes_of_a_line_are_listed_by_what_their_memory_is_made_of(conflicted: 
     assert seen == {"offset", "bank", "word", "line", "sector", "element"}
 
 
+def test_levels_are_drawn_from_c_to_a_tile_to_a_warp(conflicted: Explanation) -> None:
+    """Rectangles side by side, each part as large in its whole as it is; the tile that was recorded where it lies."""
+    texts = [part.text or "" for part in drawn(conflicted, "levels", "text")]
+    assert {"C", "96×160, a tile for each block", "Block", "block tile 32×32", "Warp"} <= {*texts}
+    boxes = {part.get("class"): [float(part.get(name) or 0) for name in ("x", "y", "width", "height")]
+             for part in reversed(drawn(conflicted, "levels", "rect"))}  # fmt: skip
+    whole, tile = boxes["f-panel s-muted"], boxes["f-block half s-block thick"]
+    assert tile[2:] == pytest.approx([whole[2] * 32 / 160, whole[3] * 32 / 96], abs=0.02)
+    assert whole[2] / whole[3] == pytest.approx(160 / 96, abs=0.01)
+    owners = conflicted.subject.owners
+    assert owners is not None
+    place = whole[0] + whole[2] * owners.first_column / 160, whole[1] + whole[3] * owners.first_row / 96
+    assert tile[:2] == pytest.approx(place, abs=0.02)
+    assert " …" not in conflicted.about[0], "a few blocks are named, and all of them"
+
+
 def test_a_picture_says_in_words_what_it_shows(conflicted: Explanation) -> None:
     found = {
         panel.key: re.findall(r"<desc[^>]*>(.*)</desc>", conflicted.figure(panel.key))
@@ -225,6 +245,23 @@ def test_a_warp_that_waits_for_nobody_is_where_it_would_be_alone(events: list[tu
         assert [(one.kind, one.start, one.count) for one in together if one.warp == warp] == [
             (one.kind, one.start, one.count) for one in alone
         ]
+
+
+def test_a_warp_waits_for_what_its_own_mbarrier_was_told() -> None:
+    """Two mbarriers: of the one an early arrival, of the other a late one."""
+    events = [(0, EventKind.LOAD, 0), (0, EventKind.ARRIVE, 8), (1, EventKind.LOAD, 0), (1, EventKind.STORE, 0),
+              (1, EventKind.LOAD, 0), (1, EventKind.ARRIVE, 16), (2, EventKind.AWAIT, 8), (3, EventKind.AWAIT, 16)]  # fmt: skip
+    warp, what, address = np.array(events).T
+    zeros = np.zeros_like(warp)
+    recording = SimpleNamespace(
+        events=SimpleNamespace(block=zeros, place=zeros, warp=warp, what=what, addresses=address[:, None]),
+        places=[SimpleNamespace(name="ld")],
+        lanes=lambda _event: [0],
+    )
+    spans = list_spans(cast(Recording, recording), 0)
+    ends = {warp: max(one.start + 1 for one in spans if one.warp == warp) for warp in (0, 1)}
+    starts = {one.warp: one.start for one in spans}
+    assert (starts[2], starts[3]) == (ends[0], ends[1]) and ends[0] < ends[1]
 
 
 def test_code_gives_the_numbers_again(conflicted: Explanation) -> None:
@@ -356,6 +393,7 @@ def test_odd_products(size: tuple[int, int, int], given: dict[str, Any]) -> None
     """A row, an element, stacks, operands that are copied first: there is something to be said of each."""
     found = tw.explain(tw.plan(*size, **given))
     assert found.verdict and {"limits", "residency"} <= {panel.key for panel in found.panels}
+    assert_drawn_within(found)
     assert found.html().startswith("<!doctype html>") and json.loads(found.trace())["traceEvents"]
     assert json.dumps(found.to_dict())
 
