@@ -526,6 +526,16 @@ def test_a_column_alone_that_is_too_wide_is_broken_into_lines(monkeypatch: pytes
     assert [len(line) for line in lines] == [29, 9] and " ".join(lines).split() == ["1"] * 20
 
 
+def test_cells_below_a_row_too_wide_are_named_and_set_in_further_on_every_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names, cells = [f"name{i}" for i in range(6)], [f"{i}" * 12 for i in range(6)]
+    first, *lines = in_terminal(monkeypatch, 30, lambda: draw.table(names, [cells]))
+    assert first == cells[0] and len(lines) > 2
+    assert [len(line) - len(line.lstrip()) for line in lines] == [2] + [4] * (len(lines) - 1)
+    assert " ".join(map(str.strip, lines)) == ", ".join(map("{}: {}".format, names[1:], cells[1:]))
+
+
 WORD_OF = ["rung", "shared bytes", "time", "what it is", "GFLOP/s", "settings", "from"]
 
 
