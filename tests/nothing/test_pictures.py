@@ -1,8 +1,10 @@
-"""What pictures and their words are made of, without a launch: runs of numbers, and the climb."""
+"""What pictures and their words are made of, without a launch: runs of numbers, lines, ticks, and the climb."""
 
 from __future__ import annotations
 
 import math
+import re
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 from xml.etree import ElementTree
@@ -12,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewise.explain.chart import Line, draw_lines
 from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
 from tilewise.explain.panels.layout import places_text, runs_text, split_runs
 from tilewise.explain.panels.owner import _name_warps
-from tilewise.explain.svg import Drawing
+from tilewise.explain.svg import Drawing, find_ticks
 from tilewise.instruments.block_views import Owners
 
 NUMBERS = st.lists(st.integers(0, 30), min_size=1, unique=True).map(sorted)
@@ -54,6 +57,47 @@ def test_a_warps_number_stands_in_the_middle_of_what_it_has() -> None:
     texts = [part for part in ElementTree.fromstring(drawing.to_svg()).iter() if part.tag.endswith("}text")]
     found = {part.text: (float(part.get("x", 0)), float(part.get("y", 0))) for part in texts}
     assert found == {"w0": (124, 79), "w1": (124, 127), "w2": (172, 79)}
+
+
+@given(
+    st.lists(st.integers(0, 400), min_size=2, max_size=9, unique=True).map(sorted),
+    st.integers(-50, 50), st.integers(0, 300),
+)  # fmt: skip
+def test_lines_reach_from_one_end_of_their_axis_to_the_other(xs: list[int], low: int, span: int) -> None:
+    drawing = Drawing("Lines", "One of them.", 200)
+    points = [(float(x), float(low + span * (i % 2))) for i, x in enumerate(xs)]
+    draw_lines(drawing, "Title", ("across", "up"), [Line("", points)])
+    (drawn,) = re.findall(r'<polyline points="([^"]*)"', drawing.to_svg())
+    (axis, *_) = re.findall(r'<line x1="([^"]*)" y1="[^"]*" x2="([^"]*)"', drawing.to_svg())
+    left, right = map(float, axis)
+    places = [float(pair.split(",")[0]) for pair in drawn.split()]
+    assert places == sorted(places) and places[-1] == pytest.approx(right, abs=0.1)
+    assert left <= places[0] and (places[0] == pytest.approx(left, abs=0.1)) is (xs[0] != 1), (
+        "from 0 on, if from 1"
+    )
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+def test_ticks_are_a_few_round_numbers_at_equal_distances(low: float, span: float) -> None:
+    ticks = find_ticks(low, low + span)
+    assert 2 <= len(ticks) <= 6 and low - 1e-6 * span <= ticks[0] <= ticks[-1] <= low + span * (1 + 1e-6)
+    steps = [after - before for before, after in pairwise(ticks)]
+    assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-4) and f"{steps[0]:.0e}"[0] in "125"
+    assert find_ticks(low, low) == [low], "of a single place itself"
+
+
+def test_only_dotted_lines_have_marks_and_only_others_dashes() -> None:
+    drawing = Drawing("Lines", "Three of them.", 200)
+    points = [(0.0, 1.0), (1.0, 3.0), (2.0, math.inf), (3.0, 2.0)]
+    lines = [Line("plain", points), Line("dotted", points, dotted=True), Line("dashed", points)]
+    draw_lines(drawing, "Title", ("across", "up"), lines)
+    text = drawing.to_svg()
+    assert text.count("<circle") == 3  # none where a point is not finite
+    assert re.findall(r'<polyline[^>]*class="none ([^"]*)"', text) == [
+        "s-block round mid",
+        "s-warp round mid",
+        "s-good round mid dash",
+    ]
 
 
 CLIMBERS = (

@@ -18,6 +18,7 @@ from tests.thorough import examples
 from tilewise.calls import BoundProduct
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
+from tilewise.matrices import view_matrices
 from tilewise.operands import Operands
 from tilewise.problem import Epilogue, EpilogueArray, Layout, Problem
 from tilewise.reference import compare, poisoned
@@ -332,6 +333,25 @@ def test_what_cannot_be_had_is_named(given: dict[str, Any], message: str) -> Non
     with pytest.raises(ArgumentError) as caught:
         tw.batched_matmul(**{**usual, **given}, device="emulator")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("second", "strides"),
+    [(np.ones((2, 3)), None), (np.ones((2, 4))[:, :3], (4, 1)), (np.ones((3, 2)).T, (1, 2))],
+    ids=["alike", "padded", "turned"],
+)
+def test_matrices_of_other_strides_are_named_where_no_copy_is_made(
+    second: Any, strides: tuple[int, ...] | None
+) -> None:
+    found = view_matrices("a", [np.ones((2, 3)), second, np.ones((2, 3))])
+    assert found is not None
+    if strides is None:
+        found.check_alike()
+        return
+    with pytest.raises(ArgumentError) as caught:
+        found.check_alike()
+    message = f"a[1] must have the strides of a[0], (3, 1), not 'strides {strides}'; copy it first"
+    assert str(caught.value).startswith(message)
 
 
 def test_the_results_overlap_nothing_else() -> None:

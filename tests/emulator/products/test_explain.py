@@ -22,12 +22,10 @@ from tests.documented import documented_keys
 from tilewise.cli.main import main
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.errors import ArgumentError, UnknownNameError
-from tilewise.explain.chart import Line, draw_lines
 from tilewise.explain.climb import Climb, explain_ladder
 from tilewise.explain.explanation import FIGURES, Explanation
 from tilewise.explain.panel import LABELS
 from tilewise.explain.panels.overlap import Span, list_spans
-from tilewise.explain.svg import Drawing, find_ticks
 from tilewise.instruments.recording import Recording
 
 ROOT = Path(__file__).parents[3]
@@ -140,6 +138,20 @@ def assert_drawn_within(found: Explanation) -> None:
             x, y, more, down = (float(part.get(name, 0)) for name in ("x", "y", "width", "height"))
             if part is not picture:
                 assert x >= 0 and y >= 0 and x + more <= wide and y + down <= high, (panel.key, part.attrib)
+
+
+def test_what_is_reckoned_by_hand_is_right(conflicted: Explanation) -> None:
+    """In the small examples: from block and thread to row and column, and the sum of an element by its tiles."""
+    texts = [part.text or "" for key in ("owner", "tiles") for part in drawn(conflicted, key, "text")]
+    found = [one for text in texts if (one := re.fullmatch(r"(?:\w+ = )?([\d ·+]+) = (\d+)", text))]
+    assert len(found) == 6
+    for one in found:
+        assert sum(math.prod(map(int, term.split("·"))) for term in one[1].split("+")) == int(one[2]), one[0]
+    values = [text for text in texts if text.isdigit()]
+    a, b, c = (np.array(one, int) for one in (values[-36:-20], values[-20:-4], values[-4:]))
+    assert (a.reshape(4, 4)[2:, :2] @ b.reshape(4, 4)[:2, 2:] == c.reshape(2, 2)).all(), (
+        "after the first step"
+    )
 
 
 def test_warps_are_told_apart_by_their_colours(conflicted: Explanation) -> None:
@@ -542,44 +554,3 @@ def test_the_steps_that_everyone_takes(
     assert found.facts["levels.block"] == f"{tile}×{tile}" and found.facts["levels.thread"] == thread
     assert found.facts["tiles.steps"] == size // depth and found.facts["tiles.depth"] == depth
     assert any(says in line for line in found.verdict)
-
-
-@given(
-    st.lists(st.integers(0, 400), min_size=2, max_size=9, unique=True).map(sorted),
-    st.integers(-50, 50), st.integers(0, 300),
-)  # fmt: skip
-def test_lines_reach_from_one_end_of_their_axis_to_the_other(xs: list[int], low: int, span: int) -> None:
-    drawing = Drawing("Lines", "One of them.", 200)
-    points = [(float(x), float(low + span * (i % 2))) for i, x in enumerate(xs)]
-    draw_lines(drawing, "Title", ("across", "up"), [Line("", points)])
-    (drawn,) = re.findall(r'<polyline points="([^"]*)"', drawing.to_svg())
-    (axis, *_) = re.findall(r'<line x1="([^"]*)" y1="[^"]*" x2="([^"]*)"', drawing.to_svg())
-    left, right = map(float, axis)
-    places = [float(pair.split(",")[0]) for pair in drawn.split()]
-    assert places == sorted(places) and places[-1] == pytest.approx(right, abs=0.1)
-    assert left <= places[0] and (places[0] == pytest.approx(left, abs=0.1)) is (xs[0] != 1), (
-        "from 0 on, if from 1"
-    )
-
-
-@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
-def test_ticks_are_a_few_round_numbers_at_equal_distances(low: float, span: float) -> None:
-    ticks = find_ticks(low, low + span)
-    assert 2 <= len(ticks) <= 6 and low - 1e-6 * span <= ticks[0] <= ticks[-1] <= low + span * (1 + 1e-6)
-    steps = [after - before for before, after in pairwise(ticks)]
-    assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-4) and f"{steps[0]:.0e}"[0] in "125"
-    assert find_ticks(low, low) == [low], "of a single place itself"
-
-
-def test_only_dotted_lines_have_marks_and_only_others_dashes() -> None:
-    drawing = Drawing("Lines", "Three of them.", 200)
-    points = [(0.0, 1.0), (1.0, 3.0), (2.0, math.inf), (3.0, 2.0)]
-    lines = [Line("plain", points), Line("dotted", points, dotted=True), Line("dashed", points)]
-    draw_lines(drawing, "Title", ("across", "up"), lines)
-    text = drawing.to_svg()
-    assert text.count("<circle") == 3  # none where a point is not finite
-    assert re.findall(r'<polyline[^>]*class="none ([^"]*)"', text) == [
-        "s-block round mid",
-        "s-warp round mid",
-        "s-good round mid dash",
-    ]
