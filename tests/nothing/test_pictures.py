@@ -14,12 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewise.emulator.profiling.recording import EventKind
 from tilewise.explain.chart import Line, draw_lines
 from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
 from tilewise.explain.panels.layout import places_text, runs_text, split_runs
+from tilewise.explain.panels.overlap import _kinds
 from tilewise.explain.panels.owner import _name_warps
 from tilewise.explain.svg import Drawing, find_ticks
 from tilewise.instruments.block_views import Owners
+from tilewise.instruments.recording import Recording
 
 NUMBERS = st.lists(st.integers(0, 30), min_size=1, unique=True).map(sorted)
 
@@ -44,6 +47,17 @@ def test_numbers_are_listed_by_their_runs_and_of_many_runs_the_first(numbers: li
 def test_one_of_a_kind_is_no_plural() -> None:
     assert places_text([3], [0, 1, 2, 3, 32]) == "row 3, columns 0–3 and 32"
     assert [*split_runs([5])] == [(5, 5)]
+
+
+def test_a_bulk_copy_out_of_shared_memory_is_a_write_and_one_into_it_fetches() -> None:
+    names = ["cp.async.bulk.global.shared::cta", "cp.async.bulk.shared::cluster.global", "st.global.f32"]
+    what = [EventKind.BULK, EventKind.BULK, EventKind.STORE, EventKind.BULK]
+    recording = SimpleNamespace(
+        events=SimpleNamespace(what=np.array(what), place=np.array([0, 1, 2, 0])),
+        places=[SimpleNamespace(name=name) for name in names],
+    )
+    assert _kinds(cast(Recording, recording), np.arange(4)) == ["write", "fetch", "write", "write"]
+    assert _kinds(cast(Recording, recording), np.array([1, 3])) == ["fetch", "write"]
 
 
 def test_a_warps_number_stands_in_the_middle_of_what_it_has() -> None:

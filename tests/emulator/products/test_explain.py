@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import re
+from html import escape
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,9 +114,10 @@ def test_every_part_has_what_it_needs(conflicted: Explanation) -> None:
         assert picture.get("role") == "img" and "nan" not in ElementTree.tostring(picture, "unicode")
         if panel.table:
             assert panel.table.rows and {len(row) for row in panel.table.rows} == {len(panel.table.head)}
-    assert {*re.findall(r"<b>(\w+)</b>: ", conflicted.html())} == {*LABELS}, (
-        "what each label of a number means"
-    )
+    page = conflicted.html()
+    assert {*re.findall(r"<b>(\w+)</b>: ", page)} == {*LABELS}, "what each label of a number means"
+    guesses = [escape(panel.guess) for panel in conflicted.panels if panel.guess]
+    assert re.findall(r'<p class="guess">A guess first: (.*)</p>', page) == guesses and guesses
     with pytest.raises(UnknownNameError, match="figure 'bank' is not known; did you mean 'banks'"):
         conflicted.figure("bank")
 
@@ -158,6 +160,11 @@ def test_warps_are_told_apart_by_their_colours(conflicted: Explanation) -> None:
     """Of each other in the tile, as far as there are colours; and as the words beside a block say."""
     classes = [part.get("class") or "" for part in drawn(conflicted, "owner", "rect")]
     warps = [name for name in classes if name.endswith(" faint")]
+    rects = [(part.get("class") or "", [float(part.get(name) or 0) for name in ("x", "y", "width", "height")])
+             for part in drawn(conflicted, "owner", "rect")]  # fmt: skip
+    (outline,) = (box for name, box in rects if name == "none s-muted")
+    cells = [box for name, box in rects if name.endswith(" faint")][:32]
+    assert outline == [min(x for x, *_ in cells), min(y for _, y, *_ in cells), cells[0][2], 32 * cells[0][3]]
     assert len({*warps}) == 6 and all(one != other for one, other in pairwise(warps[:32]))
     texts = [part.text or "" for part in drawn(conflicted, "load", "text")]
     beside = [re.match(r"warp (\d): y = (\d) and (\d), all x", text) for text in texts]
@@ -286,6 +293,15 @@ def test_code_gives_the_numbers_again(conflicted: Explanation) -> None:
             for fact in panel.facts:
                 assert found.facts[fact.name] == fact.value
                 assert not fact.code or eval(fact.code, {"explanation": found}) == fact.value, fact
+
+
+def test_banks_collide_where_more_wavefronts_are_taken_than_would_do(conflicted: Explanation) -> None:
+    for found, answer in (
+        (conflicted, "Yes: "),
+        (tw.explain(tw.ladder["04_tiled"].plan(32, 32, 32)), "No: "),
+    ):
+        panel = found.panel("banks")
+        assert panel is not None and panel.answer.startswith(answer)
 
 
 @pytest.mark.few("kernel", "rung")
@@ -432,10 +448,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     code, out, err = run(capsys, *SMALL, "--html", page, "--figure", "banks", "-o", picture, "--trace", trace)
     assert (code, err) == (0, "") and out.splitlines() == [f"wrote {name}" for name in (picture, page, trace)]
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")
-    assert {event["ph"] for event in json.loads(Path(trace).read_text())["traceEvents"]} >= {"X", "M"}
+    written = json.loads(Path(trace).read_text())
+    assert {event["ph"] for event in written["traceEvents"]} >= {"X", "M"}
+    assert "nothing is known of time" in written["otherData"]["units"]
     code, out, _ = run(capsys, *SMALL, "--json", "--element", "40,3")
     plain = json.loads(out)
     assert plain["verdict"]["bound"] == "L1 and shared memory" and "lane 3 of warp 8" in plain["element"]
+    assert {*plain, *plain["figures"]["banks"]} - {"schema", "command"} == documented_keys("`explain`")
     assert run(capsys, *SMALL, "--thread", "1,33")[1].splitlines()[1].split() == ["row", "1,", "column", "33"]
     assert "32 wavefronts, 4 without conflicts" in run(capsys, *SMALL, "--line", "36")[1]
 
