@@ -26,7 +26,7 @@ from tilewise.bench.doctor import VARIABLES
 from tilewise.bench.environment import PACKAGES
 from tilewise.bench.product import random_operands
 from tilewise.bench.rung_cards import whole_source
-from tilewise.bench.toolchain import bench_toolchain
+from tilewise.bench.toolchain import CompileTime, ToolchainTimes, bench_toolchain
 from tilewise.cli import commands, draw
 from tilewise.cli.launch_options import settings as settings_of
 from tilewise.cli.main import main
@@ -280,6 +280,20 @@ def test_bench_as_json_and_into_a_file(
     assert found["import_ms"] > 0
     assert found["machine"]["cores"] > 0
     assert found["versions"]["NVRTC"]
+
+
+def test_compile_times_over_their_budgets_say_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large kernel may take longer the first time."""
+    rows = [CompileTime(rung, "sm_80", 200.0, 5.5, 9, 9) for rung in ("04_tiled", "12_multistage")]
+    monkeypatch.setattr(commands, "bench_toolchain", lambda *_, **__: ToolchainTimes("", 1, 99.0, (*rows,)))
+    lines = [" ".join(line.split()) for line in run(capsys, "bench", "toolchain")[1].splitlines()]
+    assert "04_tiled sm_80 over: 200.0 ms over: 5.5 ms" in lines and "3 over budget" in lines
+    assert (
+        "12_multistage sm_80 200.0 ms over: 5.5 ms" in lines
+        and "import tilewise: 99.0 ms (≤ 150 ms)" in lines
+    )
 
 
 def test_numbers_that_are_not_finite_stay_json(capsys: pytest.CaptureFixture[str]) -> None:
