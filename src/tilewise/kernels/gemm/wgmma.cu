@@ -277,7 +277,8 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
     auto &boxes = reinterpret_cast<Box(&)[2]>(buffer.bytes);
     constexpr bool BESIDE = FINISHED_IN_BOXES && Fused::MATRICES + Fused::KEPT > 0; // the first is for its arrays
     const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
-#pragma unroll 1 // how a box is stored is compiled once, not for each
+    constexpr unsigned COPIES = Scales::ANY ? Boxes::COUNT : 1; // how a box is stored is compiled once, if registers allow
+#pragma unroll COPIES
     for (unsigned i = 0; i < Boxes::COUNT; ++i) {
         Box &box = boxes[BESIDE ? 1 : i % 2];
         const auto here = box_at(i, tile, epilogue, c);
