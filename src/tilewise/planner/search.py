@@ -26,7 +26,8 @@ NAMES = (
     *(f"{UNIT}.{name}" for name in (
         "macs_per_clock", "warp_clocks", "start_clocks", "store_bytes_per_clock", "latency_clocks",
         "warp_macs_per_clock", "stores_per_clock", "memory_share", "joules_per_mac", "split_clocks", "outside",
-        "idle_memory", "memory_latency_clocks", "stored_between", "stored_beside", "stored_alone", "cluster_saves", "waits",
+        "idle_memory", "memory_latency_clocks", "stored_between", "stored_beside", "stored_alone",
+        "cluster_saves", "waits",
     )),
     "straddling", "cut_lines", "cluster_start_clocks", "cluster_step_clocks", "joules_per_l2_byte",
 )  # fmt: skip
