@@ -1,12 +1,9 @@
-"""The planner: choices against measured plans, legal ones for every GPU of the table, and plain errors."""
+"""The planner: single choices, legal ones for every GPU of the table, and plain errors."""
 
 from __future__ import annotations
 
-import json
 import math
-import statistics
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewise.bench.plans import PROBLEMS, MeasuredPlan, MeasuredPlans, PlanTimes, summary_rows
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import GPUS
 from tilewise.kernels import KERNELS
-from tilewise.kernels.spec import Settings, access_bytes
+from tilewise.kernels.spec import access_bytes
 from tilewise.operands import Operand, Operands
 from tilewise.plan import Plan
 from tilewise.planner import (
@@ -30,273 +26,16 @@ from tilewise.planner import (
     plan_rows,
     target_of,
 )
-from tilewise.planner.constants import EMULATOR, ESTIMATED, FITTED, Constants
+from tilewise.planner.constants import EMULATOR
 from tilewise.planner.cost import estimate
-from tilewise.planner.fit import Measured, fit, judge, read, read_of_gpu
 from tilewise.planner.target import Target
-from tilewise.problem import Problem
 from tilewise.toolchain.compile import known_archs
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
-LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
-TILES, PARTS = "plans-2026-11-22-tiles.json", "plans-2026-11-22-parts.json"
-BETWEEN, TENSOR = "plans-2026-11-23-between.json", "plans-2026-11-23.json"
-EXACT32, SIMT = "plans-2026-11-23-exact32.json", "plans-2026-11-26-h100-float32.json"
-ANY, OTHERS = "plans-2026-11-26-h100.json", "plans-2026-11-26-h100-others.json"
-LARGE = "plans-2026-11-26-h100-large.json"
-BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-24-widened.json"
-RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
 H200, H100 = target_of("h200"), target_of("h100-sxm")
 # Kernels as the emulator takes them, on a machine of so many threads.
 EMULATED = Target("emulator", "sm_90a", 4, EMULATOR)
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 SIZE = st.one_of(st.integers(0, 300), st.integers(1, 70_000))
-# The shapes of a language model's layers, of squares and of deep and skinny products, that were measured first.
-FIRST = {
-    (m, n, k)
-    for m, n, k in [
-        (8192, 8192, 8192), (4096, 4096, 4096), (2048, 2048, 2048), (1024, 1024, 1024), (512, 512, 512),
-        (6144, 6144, 6144), (4096, 2112, 7168), (4224, 2048, 8192), (4096, 32768, 512), (4096, 24576, 1536),
-        (4096, 6144, 4096), (8192, 10240, 8192), (4093, 4093, 4093), (1024, 50257, 768), (64, 64, 16384),
-        (256, 256, 16384), (64, 2112, 7168), (16, 7168, 2048), (8, 6144, 4096), (1, 28672, 4096),
-        (1, 4096, 14336), (16384, 1024, 8192), (1024, 16384, 8192),
-    ]
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def measured() -> list[Measured]:
-    return [one for name in RUNS for one in read(RESULTS / name)]
-
-
-# ── the choice against what was measured ──
-
-
-@pytest.mark.parametrize(("run", "problems", "plans"), [(LADDER, 102, 2046), (FAMILIES, 81, 1040)])
-def test_choices_are_near_the_best_measured_plan(
-    measured: list[Measured], run: str, problems: int, plans: int
-) -> None:
-    """Within 5 % of it for nine problems in ten, and never beyond 25 %."""
-    ours = [one for one in measured if one.run == run]
-    quality = judge(ours, H200)
-    assert (len(quality.ratios), len(ours)) == (problems, plans)
-    assert quality.within(1.05) >= 0.95
-    assert quality.worst <= 1.15
-    assert quality.mean <= 1.01
-    first = {problem: ratio for (_, problem), ratio in quality.ratios.items() if _is_first(problem)}
-    assert len(first) == 23
-    assert sum(ratio <= 1.05 for ratio in first.values()) >= 0.9 * 23
-    assert max(first.values()) <= 1.25
-
-
-@pytest.mark.parametrize(
-    ("run", "problems", "plans", "most", "near"),
-    [
-        (TILES, 26, 1653, 21, 1.0),
-        (PARTS, 14, 175, 4, 0.9),
-        (BETWEEN, 13, 330, 5, 1.0),
-        (TENSOR, 98, 2420, 23, 0.88),
-    ],
-)
-def test_choices_among_tensor_core_kernels_are_near_the_best(
-    measured: list[Measured], run: str, problems: int, plans: int, most: int, near: float
-) -> None:
-    """Problems in 16-bit types with the kernel for Hopper's tensor cores among the plans."""
-    ours = [one for one in measured if one.run == run]
-    quality = judge(ours, H200)
-    assert (len(quality.ratios), len(ours)) == (problems, plans)
-    assert quality.within(1.05) >= near
-    assert quality.worst <= 1.2
-    first = {problem: ratio for (_, problem), ratio in quality.ratios.items() if _is_first(problem)}
-    assert len(first) == most
-    assert sum(ratio <= 1.05 for ratio in first.values()) >= 0.9 * most
-
-
-def test_stacks_and_float64_are_chosen_without_great_loss() -> None:
-    """Clusters for stacks are not chosen well: a step there waits for blocks that want the same bytes."""
-    quality = judge(read(RESULTS / "plans-2026-11-23-stacks.json"), H200)
-    assert len(quality.ratios) == 17
-    assert quality.within(1.05) >= 0.7 and quality.worst <= 1.2
-    doubles = [ratio for (_, problem), ratio in quality.ratios.items() if problem.a == "float64"]
-    assert len(doubles) == 5 and max(doubles) <= 1.07
-
-
-def test_choices_of_8_bits_beside_16_are_near_the_best(measured: list[Measured]) -> None:
-    quality = judge([one for one in measured if one.run == WIDENED], H200)
-    assert len(quality.ratios) == 31 and quality.within(1.05) >= 0.85 and quality.worst <= 1.1
-
-
-def test_choices_on_an_h100_go_by_what_its_sms_take_in() -> None:
-    """Narrow tiles of clusters are up to 15 % slower than without, which they are not on an H200."""
-    plans = read(RESULTS / "plans-2026-11-25-h100.json")
-    quality = judge(plans, H100)
-    assert len(quality.ratios) == 29 and quality.within(1.05) >= 0.96 and quality.worst <= 1.05
-    unaware = replace(H100.constants, cluster_bytes_per_clock=math.inf)
-    assert quality.mean + 0.01 < judge(plans, replace(H100, constants=unaware)).mean
-
-
-def test_choices_for_any_sizes_are_near_the_best_measured_plan() -> None:
-    """Layers of language models, and sizes drawn at random: few of them multiples of 64, many with little work."""
-    plans = read(RESULTS / ANY)
-    quality = judge(plans, H100)
-    assert len(quality.ratios) == 365 and quality.within(1.05) >= 0.84 and quality.worst <= 1.36
-    assert quality.mean <= 1.025 and quality.median_error < 0.07
-    others = judge(read(RESULTS / OTHERS), H100)  # which were not searched with
-    assert len(others.ratios) == 138 and others.within(1.05) >= 0.7 and others.mean <= 1.05
-    known = H100.constants
-    for unaware in (
-        replace(known, straddling=4.0),
-        replace(
-            known, units={**known.units, "wgmma_gemm": replace(known.units["wgmma_gemm"], stored_between=1.0)}
-        ),
-    ):
-        assert judge(plans, replace(H100, constants=unaware)).mean > quality.mean + 0.003
-
-
-def test_what_tiles_between_boxes_cost_their_neighbour_is_known() -> None:
-    """Of large products, by launches as they begin now; warpgroups that take turns feel each other's stores there."""
-    plans = read(RESULTS / LARGE)
-    quality = judge(plans, H100)
-    assert len(quality.ratios) == 54 and quality.mean <= 1.012 and quality.worst <= 1.1
-    unit = replace(H100.constants.units["wgmma_gemm"], stored_beside=0.0)
-    unaware = replace(H100.constants, units={**H100.constants.units, "wgmma_gemm": unit})
-    assert judge(plans, replace(H100, constants=unaware)).mean > quality.mean + 0.005
-
-
-def test_products_that_last_are_planned_for_the_power_that_lasts() -> None:
-    """Of six products of 550 GFLOP each; by the power of bursts one of them would take 4 % longer."""
-    plans = read(RESULTS / "sustained-2026-11-25-h100.json")
-    assert judge(plans, H100).worst <= 1.03
-    known = H100.constants
-    bursts = replace(H100, constants=replace(known, sustained=1.0))
-    assert judge(plans, bursts).worst > 1.04
-
-
-def test_constants_are_fitted_to_plans_of_one_gpu() -> None:
-    h100, h200 = RESULTS / "plans-2026-11-25-h100.json", RESULTS / "plans-2026-11-23-exact32.json"
-    assert {one.run for one in read_of_gpu([h100, h200], "h200")} == {h200.name}
-    assert {one.run for one in read_of_gpu([h100, h200], "h100-sxm")} == {h100.name}
-
-
-def _is_first(problem: Problem) -> bool:
-    rows = problem.a_layout == problem.b_layout == "row"
-    return (
-        (problem.m, problem.n, problem.k) in FIRST and rows and problem.a == "bfloat16" and problem.batch == 1
-    )
-
-
-def test_a_results_file_says_how_good_the_choices_are(tmp_path: Path) -> None:
-    slow = MeasuredPlan(
-        "general", {"partition": "16x16x16", "a_along_k": 1, "b_along_n": 1}, 2e-6, 3e-6, True
-    )
-    fast = MeasuredPlan("12_multistage", {"partition": "64x64x32", "stages": 4}, 3e-6, 2e-6, True)
-    broken = MeasuredPlan("13_warp_specialised", {}, 4e-6, 1e-6, False)
-    worse = MeasuredPlans(("bfloat16", "nn", 1, 64, 64, 64), (slow, fast, broken))
-    good = MeasuredPlans(("bfloat16", "nt", 5, 64, 64, 32), (fast, slow))
-    times = PlanTimes("2026-11-22", "NVIDIA H200", (worse, good))
-    assert (times.near, times.worst, times.wrong) == (0.5, 1.5, 1)
-    first, second = summary_rows(times)
-    assert first == ("64×64×64 bfloat16 nn", "general", "2.0", "3.0", "12_multistage", "2.0", "1.50")
-    assert (second.problem, second.ratio) == ("5 × 64×64×32 bfloat16 nt", "1.00")
-    path = tmp_path / "plans.json"
-    path.write_text(json.dumps(PlanTimes("", "", (good,)).to_dict()), encoding="utf-8")
-    assert [one.seconds for one in read(path)] == pytest.approx([2e-6, 3e-6])
-
-
-def test_choices_of_float32_are_near_the_best_measured_plan(measured: list[Measured]) -> None:
-    """In parts on tensor cores, of which the slower tiles were measured too; and on the SIMT units, with vectors."""
-    quality = judge([one for one in measured if one.run == EXACT32], H200)
-    assert len(quality.ratios) == 14 and quality.within(1.05) >= 0.9 and quality.worst <= 1.1
-    plans = read(RESULTS / SIMT)
-    quality = judge(plans, H100)
-    assert len(quality.ratios) == 67 and quality.within(1.05) >= 0.84 and quality.worst <= 1.14
-    assert quality.mean <= 1.017
-    for unit in ("simt", "vector", "vector_rows"):
-        assert judge([one for one in plans if one.work.unit == unit], H100).median_error < 0.12
-
-
-def test_every_measured_problem_is_one_that_the_benchmark_has(measured: list[Measured]) -> None:
-    run = [one.problem for one in measured if one.run == FAMILIES]
-    listed = {
-        Operands.problem(operands_of(*size, dtype=dtype, layout=layout, batch=batch))
-        for dtype, layout, batch, *size in PROBLEMS
-    }
-    assert set(run) == listed
-
-
-def test_predicted_times_are_near_measured_ones(measured: list[Measured]) -> None:
-    """Those of the last two runs, on other cards of that kind, differ more from the first ones than from each other."""
-    for runs, most in (((LADDER, FAMILIES), 0.07), ((TENSOR,), 0.08), ((TILES,), 0.08)):
-        assert judge([one for one in measured if one.run in runs], H200).median_error < most
-    for unit in (
-        set(FITTED["h200"].units) - set(ESTIMATED) - {"simt", "vector_rows"}
-    ):  # of which an H100 has plans
-        assert judge([one for one in measured if one.work.unit == unit], H200).median_error < 0.12, unit
-
-
-def test_results_are_read_in_either_form(tmp_path: Path) -> None:
-    """Settings as a list of values, or as ``bench plans`` writes them: by name, with the prediction before."""
-    entry = {"size": [64, 32, 128], "dtype": "float16", "layout": "nt", "batch": 3}
-    short = {**entry, "plans": [["12_multistage", ["64x64x32", 3], 4.5]]}
-    named = {**entry, "plans": [["12_multistage", {"partition": "64x64x32", "stages": 3}, 3.9, 4.5]]}
-    settings = {"12_multistage": ["partition", "stages"]}
-    for i, data in enumerate(({"settings": settings, "problems": [short]}, {"problems": [named]})):
-        path = tmp_path / f"{i}.json"
-        path.write_text(json.dumps(data), encoding="utf-8")
-        (one,) = read(path)
-        assert (one.problem.m, one.problem.n, one.problem.k, one.problem.batch) == (64, 32, 128, 3)
-        assert (one.problem.b_layout, one.operands.b.name, one.seconds) == ("column", "copy_b", 4.5e-6)
-        assert (one.settings["partition"], one.settings["stages"]) == ("64x64x32", 3)
-        expected = list_candidates(Operands.of(one.problem), H200, specs=(KERNELS["12_multistage"],))[0]
-        seconds = {candidate.settings["partition"]: candidate.prediction.seconds for candidate in expected}
-        assert one.predict(H200) == pytest.approx(seconds["64x64x32"])
-
-
-def test_what_is_proposed_contains_the_best_measured_plan(measured: list[Measured]) -> None:
-    """But for two runs, whose plans were chosen by hand, and for in how many parts K was then for SIMT units."""
-
-    def name(kernel: str, settings: Settings) -> tuple[object, ...]:
-        apart = ("parts",) if kernel in ("simt", "vector") else ()
-        return kernel, *sorted((key, value) for key, value in settings.items() if key not in apart)
-
-    for key in dict.fromkeys(one.key for one in measured if one.run not in (PARTS, BETWEEN)):
-        plans = [one for one in measured if one.key == key and KERNELS[one.kernel].practical]
-        problem = plans[0].problem
-        specs = [KERNELS[name] for name in dict.fromkeys(one.kernel for one in plans)]
-        found, _ = list_candidates(Operands.of(problem), H200, specs=specs)
-        assert len(found) < 100
-        proposed = {name(one.spec.name, one.settings) for one in found}
-        times: dict[tuple[object, ...], float] = {}
-        for one in plans:
-            times[name(one.kernel, one.settings)] = min(
-                one.seconds, times.get(name(one.kernel, one.settings), math.inf)
-            )
-        best = min(seconds for key, seconds in times.items() if key in proposed)
-        assert best <= 1.01 * min(times.values()), problem
-        first = found[0]
-        if not any((one.kernel, one.settings) == (first.spec.name, first.settings) for one in plans):
-            assert key[0] not in (LADDER, FAMILIES) or first.spec.name in ("simt", "vector")
-            continue  # it was not proposed then
-        assert times[name(first.spec.name, first.settings)] <= 1.2 * min(times.values()), problem
-
-
-def test_fitting_improves_constants_that_are_off(measured: list[Measured]) -> None:
-    some = [one for one in measured if one.work.unit == "wgmma" and one.problem.m == one.problem.n][::4]
-    known = FITTED["h200"]
-    plain = Constants(1e9, 4.3e12, 5e-7, pass_seconds=2e-6, workspace_bandwidth=4e12, units=known.units)
-    worse = Target("h200", "sm_90a", 132, plain)
-    better = Target("h200", "sm_90a", 132, fit(some, worse))
-    assert judge(some, better).median_error < 0.5 * judge(some, worse).median_error
-
-
-def test_fitting_moves_the_constants_of_every_unit_that_was_measured(measured: list[Measured]) -> None:
-    units = ("ffma", "mma8")
-    some = [one for name in units for one in [m for m in measured if m.work.unit == name][::12]]
-    moved = {name: replace(FITTED["h200"].units[name], latency_clocks=5.0) for name in units}
-    start = replace(FITTED["h200"], units={**FITTED["h200"].units, **moved})
-    found = fit(some, Target("h200", "sm_90a", 132, start))
-    assert all(found.units[name] != moved[name] for name in units)
-    assert found.units["thread"] == FITTED["h200"].units["thread"]
 
 
 # ── single choices ──
@@ -371,23 +110,6 @@ def test_single_rows_and_columns_go_to_the_vector_kernel_where_it_is_fast() -> N
     assert kernel(4096, 1, 4096, "float32", "nn") == "vector"
     assert kernel(1, 28672, 4096, "bfloat16", "nt") == "vector"  # 54 µs; the tensor cores read rows in 79
     assert kernel(1, 28672, 4096, "bfloat16", "nn") == "wgmma"
-
-
-def test_a_copy_costs_what_was_measured(measured: list[Measured]) -> None:
-    """Of an operand that lies in columns: what the same kernel takes longer than with rows."""
-    times = {
-        (one.problem.a, one.problem.b_layout, one.kernel, *one.settings.values()): one
-        for one in measured
-        if one.run == FAMILIES and (one.problem.m, one.problem.n, one.problem.k) == (2048, 2048, 2048)
-    }
-    pairs = [
-        (times[key[0], "row", *key[2:]], one)
-        for key, one in times.items()
-        if one.operands.b.name == "copy_b" and (key[0], "row", *key[2:]) in times
-    ]
-    assert len(pairs) > 12
-    extra = [(two.predict(H200) - one.predict(H200)) / (two.seconds - one.seconds) for one, two in pairs]
-    assert 0.8 < statistics.median(extra) < 1.2
 
 
 def test_the_copy_engine_takes_stacks_whose_matrices_begin_at_multiples_of_16_bytes() -> None:
