@@ -193,7 +193,7 @@ template <typename Form> struct TileProducts {
         using OfStage = typename Form::StageScales;
         using Next = SumScales<OfStage, Form::SCALED_ROWS, Form::SCALED_COLUMNS, 1, COLUMNS>;
         if (steps.begin == steps.end) return;
-        SumRegister products[COLUMNS / 2];
+        SumRegister products[COLUMNS / 2] = {}; // NOTE: or the compiler serialises the products of 16 columns
         Next now(scales, row + begin, column, steps.begin);
         unsigned before = 0;
 #pragma unroll 1

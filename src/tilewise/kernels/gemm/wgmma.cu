@@ -259,7 +259,7 @@ inline __device__ void wait_for_consumers() { named_barrier::wait<CONSUMERS * WA
 
 // Boxes of a warpgroup's part of the tile, side by side and in all, and where one of them lies in C.
 struct Boxes {
-    static constexpr unsigned ACROSS = WARPGROUP_N / Box::COLUMNS, COUNT = ROWS_64 * ACROSS;
+    static constexpr unsigned ACROSS = (WARPGROUP_N + Box::COLUMNS - 1) / Box::COLUMNS, COUNT = ROWS_64 * ACROSS;
 };
 
 inline __device__ auto box_at(unsigned i, Place tile, const Fused &epilogue, const Matrix<Result> &c)
