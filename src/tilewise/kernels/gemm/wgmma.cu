@@ -331,7 +331,7 @@ inline __device__ void fetch_ahead(ResultBuffer &buffer, Place tile, const Form 
         box_at(i, tile, epilogue, c).prefetch();
 }
 
-// The same where something happens to the sums, or C's rows lie across: its threads store them.
+// The same where more happens to the sums than that, or C's rows lie across: its threads store them.
 template <unsigned COUNT>
 inline __device__ void store_sums(ResultBuffer &buffer, const SumRegister (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
                                   const Fused &epilogue, Matrix<Result> c, bool wide)
