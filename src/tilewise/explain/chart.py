@@ -81,8 +81,8 @@ def draw_ratios(title: str, below: str, ratios: Sequence[Ratio]) -> Drawing:
     groups: dict[str, list[Ratio]] = {}
     for one in ratios:
         groups.setdefault(one.group, []).append(one)
-    low = math.floor(math.log2(min(one.ratio for one in ratios)) * 2) / 2
-    high = math.ceil(math.log2(max(one.ratio for one in ratios)) * 2) / 2
+    ends = [math.log2(end) for one in ratios for end in (one.ratio, *one.quartiles)]
+    low, high = math.floor(min(ends) * 2) / 2, math.ceil(max(ends) * 2) / 2
     height = _HEAD + len(ratios) * _ROW + len(groups) * 26 + 34
     said = "; ".join(f"{one.group} {one.name}: {one.ratio:.2f}" for one in ratios)
     drawing = Drawing(title, said, height)

@@ -213,12 +213,12 @@ def test_a_span_stands_in_the_row_of_its_warp_at_its_step(which: str, request: p
     shown = [span for span in spans if span.start < 56 and span.warp in rows]
     step = (720 - left - 20) / 56
     assert len(drawn) == len(said) == len(shown)
-    for one, letter, span in zip(drawn, said, shown, strict=True):
+    for one, label, span in zip(drawn, said, shown, strict=True):
         row = rows.index(span.warp)
         assert one.at["x"] == pytest.approx(left + span.start * step, abs=0.01)
         assert one.at["y"] == top + row * high and one.classes == colours[span.kind]
-        assert letter.text == letters[span.kind] and one.box[1] < letter.at["y"] < one.box[3]
-        assert letter.at["x"] == pytest.approx(left + (span.start + 0.5) * step, abs=0.01)
+        assert label.text == letters[span.kind] and one.box[1] < label.at["y"] < one.box[3]
+        assert label.at["x"] == pytest.approx(left + (span.start + 0.5) * step, abs=0.01)
         assert one.box[1] < labels[row].at["y"] < one.box[3] and one.box[2] <= 700
     apart = Counter((one.at["x"], one.at["y"]) for one in drawn)
     assert {*apart.values()} == {1}, "of a warp and a step there is one span"
