@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 import tilewise as tw
+from tests.emulator.products.panel_marks import KEPT, explain_inner, list_marks
 from tests.emulator.products.test_panels import assert_apart, marks, words
 from tilewise.explain.explanation import Explanation
 from tilewise.explain.panel import Panel
@@ -18,10 +20,8 @@ from tilewise.explain.trace import make_trace
 
 @pytest.fixture(scope="module")
 def inner() -> Explanation:
-    """Of the block in the third row and the fourth column of blocks, 32×32 elements each, one a thread."""
-    return tw.explain(
-        tw.ladder["05_tiled_conflicted"].plan(96, 160, 64, gpu="rtx-2060-super"), element=(70, 100)
-    )
+    """Of a block within the grid, so that its first row and column are not 0."""
+    return explain_inner()
 
 
 @pytest.fixture(scope="module")
@@ -294,3 +294,46 @@ def test_a_piece_lies_in_the_line_and_the_group_of_banks_of_its_address(copied: 
         f"placement.{role}": spread[role] for role in "ab"
     }
     assert f"in {spread['a']} (A) and {spread['b']} (B) of the 8 groups" in panel.answer
+
+
+def test_pictures_have_the_marks_that_are_kept(inner: Explanation) -> None:
+    """Words at their places; and of lines, boxes and circles as many, and as large and as far across in all."""
+    stale = "look at the pictures; then python -m tests.emulator.products.panel_marks"
+    assert list_marks(inner).splitlines() == KEPT.read_text(encoding="utf-8").splitlines(), stale
+
+
+@pytest.mark.parametrize("which", ["inner", "copied"])
+def test_no_mark_leaves_its_picture_and_no_words_lie_on_others(
+    which: str, request: pytest.FixtureRequest
+) -> None:
+    """Lines and circles too; and words, by a width of letters that is rather too small."""
+    for panel in request.getfixturevalue(which).panels:
+        figure = panel.figure
+        root = ElementTree.fromstring(figure.to_svg())
+        lowest, said = 0.0, []
+        for part in root.iter():
+            at = {name: float(part.get(name, 0)) for name in ("x1", "x2", "cx", "y1", "y2", "cy", "x", "y")}
+            across, down = (
+                [at[name] for name in ("x1", "x2", "cx", "x")],
+                [at[name] for name in ("y1", "y2", "cy", "y")],
+            )
+            if part.tag.endswith("}text") and part.text:
+                wide = len(part.text) * 4.5
+                left = (
+                    at["x"] - {"start": 0, "middle": wide / 2, "end": wide}[part.get("text-anchor", "start")]
+                )
+                said.append((left, left + wide, at["y"], part.text))
+                across += [left, left + wide]
+            elif part.tag.endswith("}rect"):
+                across.append(at["x"] + float(part.get("width", 0)))
+                down.append(at["y"] + float(part.get("height", 0)) * (part.get("class") != "f-bg"))
+            assert min(across + down) >= 0 and max(across) <= figure.width + 0.01, (
+                panel.key,
+                part.attrib,
+                part.text,
+            )
+            lowest = max(lowest, *down)
+        assert lowest <= figure.height, panel.key
+        for i, (left, right, y, text) in enumerate(said):
+            for start, end, at_y, other in said[:i]:
+                assert right <= start or end <= left or abs(y - at_y) >= 10, (panel.key, text, other)
