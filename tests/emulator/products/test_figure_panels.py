@@ -148,6 +148,8 @@ def test_the_part_that_is_busy_longest_stands_first_and_binds() -> None:
         assert all(bar.box[1] < one.at["y"] < bar.box[3] for one in (said[name], shown))
         assert ("bold" in shown.classes) is (name == "memory")
     assert len(rest) == 4
+    tops = [one.box[1] for one in (*bars, *rest[::2])]
+    assert all(other - one > 20 for one, other in pairwise(tops)) and rest[-1].box[3] < panel.figure.height
     for gain, part, left in zip(gains, rest[::2], rest[1::2], strict=True):
         assert (
             part.box[2] == left.box[0] and part.box[1::2] == left.box[1::2] and left.box[2] == 720 - 150 + 24
