@@ -129,7 +129,12 @@ _SUMS = """
 
 # What it has more where it may be done to the sums of a box: see tilewise/finished_box.cuh.
 _BOXES = """
-    // What is the same along rows or along columns.
+    // What is the same along rows or along columns, which can be read at once, or not.
+    template <unsigned COUNT> __device__ bool lines_lie_at_once(unsigned row, unsigned column) const
+    {{
+        return {at_once};
+    }}
+
     template <unsigned COUNT> __device__ Given<COUNT> read_lines(unsigned row, unsigned column) const
     {{
         Given<COUNT> given = {{}};
@@ -239,7 +244,10 @@ def _boxes(form: Epilogue, expression: Expression) -> str:
         return [f"given.{PREFIX}{name} = this->{PREFIX}{name}.template {how};" for name in lines]
 
     return _BOXES.format(
-        lines=_lines(read("read<COUNT>(row, column)"), 2),
+        at_once=" && ".join(
+            [f"{PREFIX}{name}.template lies_at_once<COUNT>(row, column)" for name in lines] or ["true"]
+        ),
+        lines=_lines(read("read_at_once<COUNT>(row, column)"), 2),
         prefetched=_lines([f"prefetch_line({PREFIX}{name}.at(row, column));" for name in lines], 2),
         lines_within=_lines(read("read_within<COUNT>(height, width, row, column)"), 2),
         boxed="".join(

@@ -38,20 +38,35 @@ template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
         return elements + ((BY_ROW ? row * row_stride : 0) + (BY_COLUMN ? column * column_stride : 0));
     }
 
-    // The elements of neighbouring columns; where all have the same, only the first one.
+    // Whether neighbouring columns from this one on can be read at once: as can those that begin a multiple of them later.
+    template <unsigned COUNT> __device__ bool lies_at_once(unsigned row, unsigned column) const
+    {
+        if constexpr (COUNT == 1 || !BY_COLUMN)
+            return true;
+        else
+            return column_stride == 1 && Neighbours<Element, COUNT>::are_aligned(at(row, column));
+    }
+
+    // The elements of neighbouring columns, which can be; where all have the same, only the first one.
+    template <unsigned COUNT> __device__ Neighbours<Element, COUNT> read_at_once(unsigned row, unsigned column) const
+    {
+        Neighbours<Element, COUNT> found;
+        if constexpr (COUNT == 1 || !BY_COLUMN)
+            found.at[0] = *at(row, column);
+        else
+            found.read(at(row, column));
+        return found;
+    }
+
+    // The same, which may lie anyhow.
     template <unsigned COUNT> __device__ Neighbours<Element, COUNT> read(unsigned row, unsigned column) const
     {
+        if (lies_at_once<COUNT>(row, column)) return read_at_once<COUNT>(row, column);
         const T *from = at(row, column);
         Neighbours<Element, COUNT> found;
-        if constexpr (COUNT == 1 || !BY_COLUMN) {
-            found.at[0] = *from;
-        } else if (column_stride == 1 && Neighbours<Element, COUNT>::are_aligned(from)) {
-            found.read(from);
-        } else {
 #pragma unroll
-            for (unsigned i = 0; i < COUNT; ++i)
-                found.at[i] = from[i * column_stride];
-        }
+        for (unsigned i = 0; i < COUNT; ++i)
+            found.at[i] = from[i * column_stride];
         return found;
     }
 

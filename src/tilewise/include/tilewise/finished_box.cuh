@@ -86,7 +86,8 @@ template <typename Result, typename Epilogue> struct FinishedBox {
     {
         const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % (WARPS * LANES) / LANES;
         const unsigned down = row + warp * WARP_ROWS + lane / 4, across = column + lane % 4 * 2;
-        if (row + Box::ROWS <= height && column + Box::COLUMNS <= width) {
+        const bool whole = row + Box::ROWS <= height && column + Box::COLUMNS <= width;
+        if (whole && epilogue.template lines_lie_at_once<2>(down, across)) {
 #pragma unroll
             for (unsigned i = 0; i < PAIRS; ++i)
                 pairs[i] = epilogue.template read_lines<2>(down + i % 2 * 8, across + i / 2 * 8);
@@ -121,7 +122,7 @@ template <typename Result, typename Epilogue> struct FinishedBox {
     template <typename Array> __device__ void start_copying(const Array &array, Box &box) const
     {
         using Element = typename Array::Element;
-#pragma unroll
+#pragma unroll 1
         for (unsigned round = 0; round < ROUNDS; ++round) {
             const Run run(*this, round);
             void *to = box.chunk(run.row, run.column);
