@@ -58,8 +58,6 @@ STORES = (
 SCALED = "scaled"  # the sum of scaled terms: its scales of A and of B, 1 where there are none
 PREFIX = "given_"  # of the call's names in C++, so that none means something there
 KEPT = "kept_"  # of the values to store
-_FEW = {"relu": 1, "abs": 1, "min": 1, "max": 1, "clamp": 2}  # instructions of functions that have few
-_MANY = 100  # of the others: more than anybody counts
 _LONGEST = 2000  # characters
 _DEEPEST = 100  # levels of the tree
 _VERBS = {KEEP: "keeps", COLUMN_SUMS: "adds up into", ROW_SUMS: "adds up into"}
@@ -93,11 +91,6 @@ class Expression:
     def given(self) -> tuple[str, ...]:
         """All names that a call gives."""
         return tuple(dict.fromkeys((*filter(None, self.scales), *self.names, *self.written)))
-
-    @property
-    def operations(self) -> int:
-        """How many instructions it takes for each sum, about; of whatever takes many, such as a quotient, very many."""
-        return sum(map(_count_operations, ast.walk(self.tree)))
 
     @property
     def value_array(self) -> str | None:
@@ -409,20 +402,6 @@ def _in_cuda(node: Any) -> str:
 
 
 # ── evaluated ──
-
-
-def _count_operations(node: ast.AST) -> int:
-    """What a node adds to those of its operands."""
-    match node:
-        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult()):
-            return 1
-        case ast.Call() if _is_scaled(node):
-            return 0
-        case ast.Call(func=ast.Name(id=function)):
-            return _FEW.get(function, _MANY)
-        case ast.expr() if not isinstance(node, ast.Name | ast.Constant | ast.UnaryOp):
-            return _MANY
-    return 0
 
 
 def _evaluate(node: Any, operations: Any, values: Mapping[str, Any]) -> Any:

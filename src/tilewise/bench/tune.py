@@ -30,9 +30,8 @@ from tilewise.planner.measured import KeptPlan, describe_operands, keep, recall,
 
 __all__ = ["MOST", "SECONDS", "TriedPlan", "Tuned", "tune", "tune_operands", "tuning"]
 
-MOST = (
-    16  # plans that are measured: the fastest has been among the first 12 predictions in nearly all problems
-)
+# Plans that are measured: the fastest has been among the first 12 predictions in nearly all problems.
+MOST = 16
 SECONDS = 20.0  # after which no more plans of a product are begun
 _WORTH = 2.0  # times the best prediction, beyond which a plan is not measured
 _ROUNDS = 3  # of all plans

@@ -153,8 +153,6 @@ _BOXES = """
     {{
 {prefetched}    }}
 {boxed}"""
-
-
 _MATRIX = """
     // The array that has another element for each of the result, and two neighbours of it.
     __device__ const auto &matrix() const {{ return {name}; }}
@@ -219,13 +217,13 @@ def fits_boxes(form: Epilogue) -> bool:
 
 
 def boxed_arrays(form: Epilogue) -> list[EpilogueArray]:
-    """The arrays that have another element for each of the result, those that are written among them."""
+    """The arrays that it reads or keeps another element of for each of the result."""
     names = (*matrices_of(form), *parse(form.expression).kept)
     return [one for one in form.arrays if one.name in names]
 
 
 def matrices_of(form: Epilogue) -> list[str]:
-    """The arrays of those that are read."""
+    """The names of the arrays that it reads another element of for each of the result."""
     names = parse(form.expression).names
     return [
         one.name

@@ -115,15 +115,11 @@ class Work:
     extra_bytes: int = 0  # read and written besides the operands: copies, partial sums
     load_bytes: int = 16  # that one access reads of A or B: less where they lie aligned for nothing wider
     store_bytes: int = 16  # that one access writes of C
-    finishes_in_boxes: bool = (
-        False  # whether an epilogue's arrays are read and kept box by box, ahead of the sums
-    )
+    finishes_in_boxes: bool = False  # whether an epilogue's arrays are read and kept box by box
     whole_boxes: bool = True  # whether the copy engine stores a tile, which it does in boxes of 64 columns
     straddling: float = 0.0  # the share of a step's bytes in rows that do not begin with lines of L2
     cut: float = 0.0  # the share of those in rows that do, but of which tiles have no whole lines
-    shared_bytes: int = (
-        0  # of a block, where they bound how many are resident; 0: ``resident`` has counted them
-    )
+    shared_bytes: int = 0  # of a block, where they bound how many are resident; 0: ``resident`` has them
     step_clocks: float = 0.0  # that a step takes besides
     shared_reads: int = 0  # turns of shared memory that the warps of a step read in; 0: not counted
 

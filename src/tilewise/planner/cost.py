@@ -252,12 +252,16 @@ def _spend(
         clocks["narrow loads"] += loops * loading
         clocks["latency"] += loops * (slowest - busy - loading)
         clocks["fill"] += count * start
-        stored, beside = resident * store, 0.0
-        if work.pingpong:
-            beside = min(steps * busy, stored) * (work.tiles - 1) / work.tiles
-        felt = 0.0 if work.whole_boxes else unit.stored_beside
-        clocks["store"] += count * work.tiles * (stored - beside * (1 - felt))
+        clocks["store"] += count * work.tiles * _felt_store(work, unit, resident * store, steps * busy)
     return clocks
+
+
+def _felt_store(work: Work, unit: UnitCost, stored: float, products: float) -> float:
+    """What a tile's store adds to its products: little, where another warpgroup multiplies meanwhile."""
+    if not work.pingpong:
+        return stored
+    beside = min(products, stored) * (work.tiles - 1) / work.tiles
+    return stored - beside * (1 if work.whole_boxes else 1 - unit.stored_beside)
 
 
 def _store_clocks(work: Work, operands: Operands, size: tuple[int, int], unit: UnitCost) -> float:

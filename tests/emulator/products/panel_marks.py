@@ -9,15 +9,8 @@ import tilewise as tw
 from tilewise.explain.explanation import Explanation
 
 KEPT = Path(__file__).parents[2] / "golden" / "panels.txt"
-SHOWN = (
-    "tiles",
-    "owner",
-    "levels",
-    "load",
-    "banks",
-    "order",
-    "overlap",
-)  # those that no model of a GPU has a part in
+# Those that no model of a GPU has a part in.
+SHOWN = ("tiles", "owner", "levels", "load", "banks", "order", "overlap")
 _PLACES = ("x", "y", "width", "height", "cx", "cy", "r", "x1", "y1", "x2", "y2")
 
 

@@ -26,7 +26,7 @@ from tilewise.explain.svg import Drawing
 from tilewise.gpus import find
 from tilewise.instruments.levels import Level
 from tilewise.instruments.line_figures import LineFigures
-from tilewise.instruments.occupancy import occupancy
+from tilewise.instruments.occupancy import Occupancy, occupancy
 from tilewise.instruments.roofline import RooflineBound
 from tilewise.instruments.verdict import Gain
 
@@ -38,14 +38,23 @@ def subject_of(**profile: Any) -> Subject:
     return cast(Subject, SimpleNamespace(profile=SimpleNamespace(gpu=GPU, **profile)))
 
 
-@pytest.mark.parametrize(
+full = pytest.mark.parametrize(
     ("registers", "shared", "grid"), [(40, 0, 34 * 4 * 7 + 34), (128, 16 << 10, 150), (20, 60 << 10, 34)]
 )
-def test_an_sm_is_as_full_as_its_occupancy_says(registers: int, shared: int, grid: int) -> None:
-    """A row for each limit with its blocks in it, the staircase by registers, and a bar for each wave of blocks."""
+
+
+def residency(registers: int, shared: int, grid: int) -> tuple[Occupancy, Panel]:
+    """The occupancy of blocks of 256 threads, and the panel of it."""
     made = occupancy(GPU, 256, registers, shared, grid=grid)
     panel = make_residency(subject_of(occupancy=made))
-    assert panel is not None and panel.table is not None
+    assert panel is not None
+    return made, panel
+
+
+@full
+def test_each_limit_of_an_sm_has_a_row_with_its_blocks(registers: int, shared: int, grid: int) -> None:
+    made, panel = residency(registers, shared, grid)
+    assert panel.table is not None
     rects, said = marks(panel.figure, "rect"), words(panel.figure)
     frames = [one for one in rects if one.classes == "f-panel s-rule" and one.at["height"] == 20]
     limits = sorted(made.limits.items(), key=lambda pair: pair[1])
@@ -65,6 +74,12 @@ def test_an_sm_is_as_full_as_its_occupancy_says(registers: int, shared: int, gri
     assert [one.text for one in rooms] == [
         f"room for {most}{': binds' * (name in made.binding)}" for name, most in limits
     ]
+
+
+@full
+def test_each_wave_of_blocks_has_a_bar(registers: int, shared: int, grid: int) -> None:
+    made, panel = residency(registers, shared, grid)
+    rects, said = marks(panel.figure, "rect"), words(panel.figure)
     at_once = made.blocks * made.sms
     inside = [min(at_once, grid - first) for first in range(0, grid, at_once)]
     bars = [one for one in rects if one.at["height"] == 16]
@@ -79,6 +94,12 @@ def test_an_sm_is_as_full_as_its_occupancy_says(registers: int, shared: int, gri
         [f"and {len(inside) - 6} more, the last {inside[-1] / at_once:.0%} full"] if len(inside) > 6 else []
     )
     assert f"{grid:,} blocks on 34 SMs: {grid / at_once:.3g} waves" in said
+
+
+@full
+def test_the_staircase_says_how_many_warps_fit_by_registers(registers: int, shared: int, grid: int) -> None:
+    made, panel = residency(registers, shared, grid)
+    said = words(panel.figure)
     (steps,) = ElementTree.fromstring(panel.figure.to_svg()).iter("{http://www.w3.org/2000/svg}polyline")
     points = [tuple(map(float, point.split(","))) for point in steps.get("points", "").split()]
     (axis,) = (one.at for one in marks(panel.figure, "line"))
@@ -103,11 +124,16 @@ def test_an_sm_is_as_full_as_its_occupancy_says(registers: int, shared: int, gri
     assert (here.at["cx"], here.at["cy"]) == pytest.approx(
         place, abs=0.02
     ) and f"here: {made.registers}" in said
+
+
+@full
+def test_an_sm_is_as_full_as_its_occupancy_says(registers: int, shared: int, grid: int) -> None:
+    made, panel = residency(registers, shared, grid)
     facts = {fact.name: fact.value for fact in panel.facts}
     assert facts["residency.blocks"] == made.blocks and facts["residency.threads"] == made.blocks * 256
     assert (facts["residency.registers"], facts["residency.shared"]) == (made.registers, made.shared)
     assert facts["residency.division"] == made.threads_by_division
-    assert facts["residency.waves"] == pytest.approx(grid / at_once, abs=1e-4)
+    assert facts["residency.waves"] == pytest.approx(grid / (made.blocks * made.sms), abs=1e-4)
     assert facts.get("residency.next") == (made.next_registers or None)
     assert f"holds {made.blocks} blocks of 256 threads, at {made.registers} registers" in panel.figure.desc
     assert panel.answer.startswith(f"{made.blocks * 8} of {made.warps_most} warps")

@@ -113,7 +113,7 @@ def test_levels_are_cut_into_as_many_parts_as_there_are(inner: Explanation) -> N
 def test_tiles_of_a_and_b_lie_beside_and_above_the_tile_of_c(
     which: str, request: pytest.FixtureRequest
 ) -> None:
-    """A's rows are C's, B's columns are C's, and the steps take all of K, one after the other."""
+    """A's rows are C's, B's columns are C's."""
     found = request.getfixturevalue(which)
     panel = of(found, "tiles")
     m, n, k = panel.data["sizes"]
@@ -147,6 +147,23 @@ def test_tiles_of_a_and_b_lie_beside_and_above_the_tile_of_c(
     strips = rects[3:5]
     assert (strips[0].box[0], strips[0].box[2]) == pytest.approx((a.box[0], a.box[2]), abs=0.02)
     assert (strips[1].box[1], strips[1].box[3]) == pytest.approx((b.box[1], b.box[3]), abs=0.02)
+    shafts = [one.at for one in marks(panel.figure, "line") if one.classes in ("s-block", "s-warp")]
+    assert shafts[0]["x1"] > moving[0].box[2] and shafts[0]["y1"] == pytest.approx(
+        sum(moving[0].box[1::2]) / 2, abs=0.02
+    )
+    assert shafts[1]["y1"] > moving[1].box[3] and shafts[1]["x1"] == pytest.approx(
+        sum(moving[1].box[::2]) / 2, abs=0.02
+    )
+    assert shafts[0]["x2"] > shafts[0]["x1"] and shafts[1]["y2"] > shafts[1]["y1"]
+
+
+@pytest.mark.parametrize("which", ["inner", "copied"])
+def test_steps_take_all_of_k_one_after_the_other(which: str, request: pytest.FixtureRequest) -> None:
+    panel = of(request.getfixturevalue(which), "tiles")
+    assert panel.table is not None
+    m, n, k = panel.data["sizes"]
+    (r0, r1), (c0, c1) = panel.data["rows"], panel.data["columns"]
+    k0, k1 = panel.data["steps"][0]
     steps = panel.data["steps"]
     assert (
         steps[0][0] == 0 and steps[-1][1] == k and all(one[1] == other[0] for one, other in pairwise(steps))
@@ -166,14 +183,14 @@ def test_tiles_of_a_and_b_lie_beside_and_above_the_tile_of_c(
         in panel.figure.desc
     )
     assert {f"A {m}×{k}", f"B {k}×{n}", f"C {m}×{n}"} <= {*words(panel.figure)}
-    shafts = [one.at for one in marks(panel.figure, "line") if one.classes in ("s-block", "s-warp")]
-    assert shafts[0]["x1"] > moving[0].box[2] and shafts[0]["y1"] == pytest.approx(
-        sum(moving[0].box[1::2]) / 2, abs=0.02
-    )
-    assert shafts[1]["y1"] > moving[1].box[3] and shafts[1]["x1"] == pytest.approx(
-        sum(moving[1].box[::2]) / 2, abs=0.02
-    )
-    assert shafts[0]["x2"] > shafts[0]["x1"] and shafts[1]["y2"] > shafts[1]["y1"]
+
+
+@pytest.mark.parametrize("which", ["inner", "copied"])
+def test_the_small_product_has_its_numbers_in_their_fields(
+    which: str, request: pytest.FixtureRequest
+) -> None:
+    panel = of(request.getfixturevalue(which), "tiles")
+    rects = marks(panel.figure, "rect")
     toy = panel.data["toy"]
     for name, (x, y) in toy["places"].items():
         numbers = marks(panel.figure, "text", f"toy-{name}")
