@@ -135,21 +135,22 @@ def lay(values: Any, how: str) -> Any:
     element=st.sampled_from(("bfloat16", "int8", "float8_e4m3fn")), stack=st.sampled_from([(), (2,)]),
     odd=st.integers(0, 1), schedule=st.sampled_from(SCHEDULES), result=st.sampled_from(("bfloat16", "float32")),
     other=st.sampled_from(("bfloat16", "float16")), how=st.sampled_from(("rows", "odd", "columns")),
+    columns=st.sampled_from((64, 64, 80, 112)),
 )  # fmt: skip
 @examples(3, 60)
 def test_what_a_thread_does_to_its_own_sums(
     m: int, n: int, k: int, text: str, element: str, stack: tuple[int, ...], odd: int, schedule: dict[str, Any],
-    result: str, other: str, how: str,
+    result: str, other: str, how: str, columns: int,
 ) -> None:  # fmt: skip
-    """And the copy engine stores them; where rows of C begin anywhere, threads. What is read and kept of each element
-    may lie anyhow.
+    """And the copy engine stores them; threads where rows of C begin anywhere, and what is no whole box. What is read and
+    kept of each element may lie anyhow.
     """
     kind: Any = np.dtype(getattr(ml_dtypes, element, element))
     a = (10 * draw(*stack, m, k)).astype(kind)
     b = (4 * draw(*stack, n, k)).astype(kind).swapaxes(-1, -2)
     has_none = "pingpong" in schedule and element == "float8_e4m3fn"
     deep = 64 if element == "bfloat16" else 128
-    given = {**({} if has_none else schedule), "partition": f"128x64x{deep}", "result": result}
+    given = {**({} if has_none else schedule), "partition": f"128x{columns}x{deep}", "result": result}
     names: dict[str, Any] = {"rows": draw(*stack, m, 1), "columns": draw(n, dtype="float16"), "s": 1.5}
     for name in ("whole", "kept"):
         names[name] = lay(draw(*stack, m, n, dtype=DTYPES[other]), how)

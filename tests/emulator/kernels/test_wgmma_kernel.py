@@ -103,6 +103,22 @@ def test_operands_may_be_exchanged(partition: str, m: int, given: dict[str, Any]
         check((m, n, 200), layout=layout, exchanged=1, partition=partition, **given)
 
 
+@examples(4, 60)
+@given(
+    m=st.integers(1, 300), n=st.integers(1, 300) | st.integers(1, 37).map(lambda i: 8 * i),
+    stack=st.sampled_from([(), (2,)]), columns=st.sampled_from((16, 48, 80, 96, 144, 192)),
+    exchanged=st.integers(0, 1), schedule=st.sampled_from([{}, {"tiles": 3}, {"tiles": 3, "pingpong": 1}]),
+    order=st.sampled_from(["eager", "late", 3]),
+)  # fmt: skip
+def test_tiles_of_any_width_are_stored(
+    m: int, n: int, stack: tuple[int, ...], columns: int, exchanged: int, schedule: dict[str, int], order: Any
+) -> None:
+    """By the copy engine, but for what is no whole box, or where rows of C begin anywhere; as C lies, or across."""
+    partition = f"{64 if columns < 64 and 'pingpong' not in schedule else 128}x{columns}x64"
+    given = {"exchanged": int(exchanged or columns < 64), "partition": partition, **schedule}
+    check((m, n, 72), stack, "nt", order, **given)
+
+
 @pytest.mark.few("a cluster")
 @pytest.mark.parametrize("schedule", ["a cluster", "turns"])
 def test_exchanged_operands_may_have_any_schedule(schedule: str) -> None:

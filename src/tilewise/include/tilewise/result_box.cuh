@@ -7,13 +7,16 @@
 #include <tilewise/sum_registers.cuh>
 #include <tilewise/tensor_core.cuh>
 
-// 64 rows of 128 bytes, swizzled as the copy engine takes them.
-template <typename Result> struct alignas(1024) ResultBox {
-    static constexpr unsigned ROWS = 64, ROW_BYTES = 128;
+// HEIGHT rows of 128 bytes, swizzled as the copy engine takes them. Rows of an instruction are its rows, or, of 16 bits,
+// its columns if they lie ACROSS. LINES of the instruction's columns are there.
+template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct alignas(1024) ResultBox {
+    static constexpr unsigned ROWS = HEIGHT, ROW_BYTES = 128;
     static constexpr unsigned COLUMNS = ROW_BYTES / sizeof(Result);
     static constexpr unsigned CHUNK = 16 / sizeof(Result); // elements in 16 bytes
-    static constexpr unsigned SUMS = COLUMNS / 2;          // of a thread
+    static constexpr unsigned LINES = ACROSS ? ROWS : COLUMNS;
+    static constexpr unsigned SUMS = LINES / 2; // of a thread
     static constexpr unsigned LANES = 32, WARPS = 4;
+    static_assert(ACROSS ? sizeof(Result) == 2 && ROWS <= 64 : ROWS == 64, "an instruction has 64 rows");
 
     char bytes[ROWS * ROW_BYTES];
 
@@ -23,22 +26,26 @@ template <typename Result> struct alignas(1024) ResultBox {
         return &bytes[row * ROW_BYTES + (column * sizeof(Result) / 16 ^ row % 8) * 16];
     }
 
-    // Puts SUMS of each thread of the warpgroup where they belong, from the one on that `first` says, which the
-    // compiler has to know: a variable cannot choose a register.
-    template <typename Register, unsigned COUNT>
+    // Puts what each thread of the warpgroup has of so many of the instruction's columns where it belongs: sums from the
+    // one on that `first` says, which the compiler has to know, as a variable cannot choose a register.
+    template <unsigned COUNTED = LINES, typename Register, unsigned COUNT>
     __device__ void put(const Register (&all)[COUNT], unsigned first = 0)
     {
-        static_assert(COUNT * SUMS_IN<Register> >= SUMS, "a box of sums");
+        static_assert(COUNT * SUMS_IN<Register> >= COUNTED / 2, "sums of these columns");
+        static_assert(COUNTED == LINES || (sizeof(Result) == 2 && COUNTED % 16 == 0), "as they are put at once");
         if constexpr (sizeof(Result) == 4)
             put_words(all, first);
         else
-            put_halves(all, first);
+            put_halves<COUNTED>(all, first);
     }
 
     // Puts or takes pairs of neighbours as a thread has them: packed ones of 16 bits, of the 16 columns of this number.
     __device__ void put_pairs(const unsigned (&pairs)[4], unsigned across)
     {
-        tensor_core::store_4_matrices(matrix_row(across), pairs);
+        if (ACROSS)
+            tensor_core::store_4_transposed(transposed_row(across), pairs);
+        else
+            tensor_core::store_4_matrices(matrix_row(across), pairs);
     }
 
     __device__ void take(unsigned (&pairs)[4], unsigned across) { tensor_core::load_4_matrices(pairs, matrix_row(across)); }
@@ -67,12 +74,14 @@ template <typename Result> struct alignas(1024) ResultBox {
                     static_cast<const Result *>(chunk(row, column))[column % CHUNK];
     }
 
-    // The same for rows that begin anywhere: 16 bytes at once from the first multiple of 16 on, the others one by one.
-    __device__ void store_runs(Matrix<Result> c, unsigned first_row, unsigned first_column)
+    // The same for rows that begin anywhere: 16 bytes at once from the first multiple of 16 on, the others one by one. Only
+    // so many lines of the box are there.
+    __device__ void store_runs(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned lines = LINES)
     {
         constexpr unsigned ROW_LANES = COLUMNS / CHUNK; // threads that have a row
-        const unsigned rows = first_row < c.height ? min(c.height - first_row, ROWS) : 0;
-        const unsigned columns = first_column < c.width ? min(c.width - first_column, COLUMNS) : 0;
+        const unsigned height = ACROSS ? lines : ROWS, width = ACROSS ? COLUMNS : lines;
+        const unsigned rows = first_row < c.height ? min(c.height - first_row, height) : 0;
+        const unsigned columns = first_column < c.width ? min(c.width - first_column, width) : 0;
         const unsigned lane = threadIdx.x % ROW_LANES;
 #pragma unroll 1
         for (unsigned row = threadIdx.x % (WARPS * LANES) / ROW_LANES; row < rows; row += WARPS * LANES / ROW_LANES) {
@@ -120,11 +129,11 @@ template <typename Result> struct alignas(1024) ResultBox {
             }
     }
 
-    template <typename Register, unsigned COUNT>
+    template <unsigned COUNTED, typename Register, unsigned COUNT>
     __device__ void put_halves(const Register (&sums)[COUNT], unsigned first)
     {
 #pragma unroll
-        for (unsigned j = 0; j < COLUMNS / 16; ++j) {
+        for (unsigned j = 0; j < COUNTED / 16; ++j) {
             unsigned pairs[4];
 #pragma unroll
             for (unsigned i = 0; i < 4; ++i)
@@ -139,5 +148,12 @@ template <typename Result> struct alignas(1024) ResultBox {
     {
         const unsigned lane = threadIdx.x % LANES, warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;
         return chunk(warp_row + lane % 16, across * 16 + lane / 16 * 8);
+    }
+
+    // The same where these are columns of C, of which the 16 rows have this number.
+    __device__ void *transposed_row(unsigned across)
+    {
+        const unsigned lane = threadIdx.x % LANES, warp_column = threadIdx.x % (WARPS * LANES) / LANES * 16;
+        return chunk(across * 16 + lane / 16 * 8 + lane % 8, warp_column + lane / 8 % 2 * 8);
     }
 };

@@ -52,6 +52,15 @@ inline __device__ void store_4_matrices(void *row, const unsigned (&matrices)[4]
                  : "memory");
 }
 
+// The same, each matrix transposed on the way.
+inline __device__ void store_4_transposed(void *row, const unsigned (&matrices)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     shared_address(row)),
+                 "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])
+                 : "memory");
+}
+
 // sum (16×8) += a (16×8, rows 0 to 7 in a0, 8 to 15 in a1) · b (8×8, held transposed), sums in float32.
 inline __device__ void multiply_add_16x8x8(float (&sum)[4], unsigned a0, unsigned a1, unsigned b)
 {

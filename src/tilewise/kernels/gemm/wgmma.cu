@@ -151,12 +151,16 @@ struct Stage {
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
 // of which is put while the other is stored, or an epilogue's arrays are read; or one of sums, where more happens to them
-// than a thread does to its own (tilewise/finished_box.cuh), where a tile is no whole boxes wide, or results are bytes.
+// than a thread does to its own (tilewise/finished_box.cuh), or results are bytes. Results of 32 bits need whole boxes that
+// lie as C does, what is finished some that lie so.
 constexpr bool FINISHED_IN_BOXES = Fused::IN_BOXES && (sizeof(Result) == 2 || Fused::MATRICES + Fused::KEPT == 0);
-constexpr bool STORED_BY_ENGINE = (Fused::PLAIN || FINISHED_IN_BOXES) && !EXCHANGED && PARTS == 1 &&
-                                  WARPGROUP_N % 64 == 0 && sizeof(Result) > 1;
-using Box = ResultBox<Result>;
-using BoxOfSums = SumBox<EXCHANGED, EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64, SumRegisterOf<ACCUMULATE>::Wide>;
+constexpr bool FITS_BOXES = sizeof(Result) == 2 ? WARPGROUP_N % 16 == 0 && (Fused::PLAIN || !EXCHANGED)
+                                                : sizeof(Result) == 4 && WARPGROUP_N % 64 == 0 && !EXCHANGED;
+constexpr bool STORED_BY_ENGINE = PARTS == 1 && (Fused::PLAIN || FINISHED_IN_BOXES) && FITS_BOXES;
+constexpr bool ACROSS = EXCHANGED && STORED_BY_ENGINE;
+constexpr unsigned BOX_HEIGHT = EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64;
+using Box = ResultBox<Result, ACROSS, ACROSS ? BOX_HEIGHT : 64>;
+using BoxOfSums = SumBox<EXCHANGED, BOX_HEIGHT, SumRegisterOf<ACCUMULATE>::Wide>;
 struct alignas(1024) ResultBuffer {
     char bytes[STORED_BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
 };
@@ -257,15 +261,19 @@ using Sums = Products::Sums;
 inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
 inline __device__ void wait_for_consumers() { named_barrier::wait<CONSUMERS * WARPGROUP>(1 + CONSUMERS); }
 
-// Boxes of a warpgroup's part of the tile, side by side and in all, and where one of them lies in C.
+// Boxes of a warpgroup's part of the tile: in all, for 64 rows of it, and what the last of those has if it is not whole.
 struct Boxes {
-    static constexpr unsigned ACROSS = (WARPGROUP_N + Box::COLUMNS - 1) / Box::COLUMNS, COUNT = ROWS_64 * ACROSS;
+    static constexpr unsigned OF_ROWS = (WARPGROUP_N + Box::LINES - 1) / Box::LINES, COUNT = ROWS_64 * OF_ROWS;
+    static constexpr unsigned REST = WARPGROUP_N % Box::LINES;
+    static __device__ bool whole(unsigned i) { return REST == 0 || i % OF_ROWS + 1 < OF_ROWS; }
 };
 
 inline __device__ auto box_at(unsigned i, Place tile, const Fused &epilogue, const Matrix<Result> &c)
 {
-    const unsigned row = tile.row + i / Boxes::ACROSS * Box::ROWS, column = tile.column + i % Boxes::ACROSS * Box::COLUMNS;
-    return FinishedBox<Result, Fused>{epilogue, row, column, c.height, c.width};
+    const unsigned down = tile.row + i / Boxes::OF_ROWS * INSTRUCTION_M;
+    const unsigned across = tile.column + i % Boxes::OF_ROWS * Box::LINES;
+    const unsigned width = Boxes::REST ? min(tile.column + WARPGROUP_N, c.width) : c.width; // what is finished ends there
+    return FinishedBox<Result, Fused>{epilogue, ACROSS ? across : down, ACROSS ? down : across, c.height, width};
 }
 
 // A warpgroup stores its sums, or what the epilogue makes of them, box by box: the engine, where C's rows lie as it needs
@@ -283,7 +291,8 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
         Box &box = boxes[BESIDE ? 1 : i % 2];
         const auto here = box_at(i, tile, epilogue, c);
         const bool inside = !GROUPED || here.row + Box::ROWS <= c.height; // or else it has rows of the next group
-        const bool whole = by_engine && inside && (here.column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
+        const bool aligned = here.column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0;
+        const bool whole = by_engine && inside && aligned && Boxes::whole(i);
         const auto wait_until_free = [&] { // until the last store of this box has read it
             if (storing) tensor_copy::wait_until_read<BESIDE ? 0 : 1>();
             wait_for_warpgroup(group);
@@ -295,14 +304,21 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
             typename Finished::Sum numbers[Box::SUMS];
 #pragma unroll
             for (unsigned j = 0; j < Boxes::COUNT; ++j)
-                if (i == j) take_numbers(numbers, sums[j / Boxes::ACROSS], j % Boxes::ACROSS * Box::SUMS);
+                if (i == j) take_numbers(numbers, sums[j / Boxes::OF_ROWS], j % Boxes::OF_ROWS * Box::SUMS);
             const auto next = box_at(i + 1, tile, epilogue, c);
             here.finish(numbers, given, next, i + 1 < Boxes::COUNT, boxes[0], box, wait_until_free);
         } else {
             wait_until_free();
 #pragma unroll
-            for (unsigned j = 0; j < Boxes::COUNT; ++j)
-                if (i == j) box.put(sums[j / Boxes::ACROSS], j % Boxes::ACROSS * Box::SUMS);
+            for (unsigned j = 0; j < Boxes::COUNT; ++j) {
+                if (i != j) continue;
+                constexpr unsigned REST = Boxes::REST ? Boxes::REST : Box::LINES;
+                const auto &of_rows = sums[j / Boxes::OF_ROWS];
+                if (Boxes::whole(j))
+                    box.put(of_rows, j % Boxes::OF_ROWS * Box::SUMS);
+                else
+                    box.template put<REST>(of_rows, j % Boxes::OF_ROWS * Box::SUMS);
+            }
         }
         if (whole) tensor_copy::fence_stores();
         wait_for_warpgroup(group);
@@ -313,7 +329,7 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
                 tensor_copy::store(map, here.row, here.column, box.bytes);
         }
         if (storing) tensor_copy::commit(); // each box is a group, if an empty one
-        if (!whole) box.store_runs(c, here.row, here.column);
+        if (!whole) box.store_runs(c, here.row, here.column, Boxes::whole(i) ? Box::LINES : Boxes::REST);
     }
     // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
     if (Boxes::COUNT % 2 && storing) tensor_copy::commit();

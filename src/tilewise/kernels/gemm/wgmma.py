@@ -199,7 +199,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
             down,
             stack_of_b,
         ),
-        _result_map(c, stack) if parts == 1 else Slot(bytes(BYTES)),
+        _result_map(c, shape, stack) if parts == 1 else Slot(bytes(BYTES)),
     )
     blocks = down * across * split
     launched = ceil_div(clusters(operands, settings), int(settings["tiles"])) * parts
@@ -262,11 +262,11 @@ def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int
     return rows.map(box, ROW_BYTES, stack)
 
 
-def _result_map(c: Operand, stack: tuple[int, ...]) -> MapSlot | Slot:
+def _result_map(c: Operand, shape: Shape, stack: tuple[int, ...]) -> MapSlot | Slot:
     """The tensor map of C; if the engine cannot store it, as many zeros."""
     if not is_aligned(c) or c.itemsize == 1:
         return Slot(bytes(BYTES))
-    return c.map((64, ROW_BYTES // c.itemsize), ROW_BYTES, stack)
+    return c.map((shape.box_rows, ROW_BYTES // c.itemsize), ROW_BYTES, stack)
 
 
 def workspace_bytes(operands: Operands, settings: Settings) -> int:
@@ -296,7 +296,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         storers=2 if shape.pingpong else shape.consumers,
         store_bytes=16 if is_aligned(c) or _stores_runs(shape, operands, parts) else c.itemsize,
         finishes_in_boxes=not operands.epilogue.is_plain and _stores_runs(shape, operands, parts),
-        whole_boxes=shape.n % BOX == 0 or shape.n <= BOX // 2,
+        whole_boxes=shape.n % BOX == 0 or shape.n <= BOX // 2 or _stores_runs(shape, operands, parts),
         straddling=straddling(first, second, shape.tile, down),
         cut=cut(second, shape.tile, down) if shape.b_in_rows and shape.n % BOX else 0.0,
         step_clocks=_scale_clocks(shape),
@@ -318,13 +318,12 @@ def _scale_clocks(shape: Shape) -> float:
 
 def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
     """Whether 16 bytes are stored at once wherever C's rows begin: from boxes of results, not of sums."""
-    bytewise, boxed = operands.c.itemsize == 1, finished_in_boxes(operands)
-    return (
-        (operands.epilogue.is_plain or boxed)
-        and shape.n % BOX == 0
-        and not (shape.exchanged or bytewise)
-        and parts == 1
-    )
+    plain, size = operands.epilogue.is_plain, operands.c.itemsize
+    if parts > 1 or not (plain or finished_in_boxes(operands)):
+        return False
+    if size == 2:
+        return shape.n % 16 == 0 and (plain or not shape.exchanged)
+    return size == 4 and shape.n % BOX == 0 and not shape.exchanged
 
 
 def finished_in_boxes(operands: Operands) -> bool:

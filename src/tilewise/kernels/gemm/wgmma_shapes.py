@@ -127,9 +127,13 @@ class Shape:
         return ceil_div(rows or 4, 4) * 16 + ceil_div(columns or 4, 4) * 16 if rows or columns else 0
 
     @property
+    def box_rows(self) -> int:
+        """Rows of C in a box."""
+        return min(self.n, BOX) if self.exchanged else BOX
+
+    @property
     def _result_bytes(self) -> int:
-        rows = min(self.n, BOX) if self.exchanged else BOX
-        return self.consumers * rows * BOX * 4
+        return self.consumers * self.box_rows * BOX * 4
 
 
 def _tiles(m: int, *columns: int) -> tuple[Tile, ...]:
