@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tilewise.gpus import limits
 from tilewise.kernels import KERNELS
-from tilewise.kernels.bind import bind
+from tilewise.kernels.bind import bind, readable
 from tilewise.kernels.gemm.simt import SHAPES
 from tilewise.kernels.spec import Step
 from tilewise.launch import Launch
@@ -66,3 +67,18 @@ def test_a_product_begins_early_if_its_blocks_are_spread_evenly(
     settings = spec.complete({**spec.for_types(operands), "partition": partition, "b_bytes": 16})
     (launch,) = bind(spec, settings, operands, operands, device, arch).launches
     assert launch.launch.programmatic == early
+
+
+@pytest.mark.parametrize(("k", "n", "each"), [(128, 256, 1), (256, 600, 5), (1296, 1300, 61)])
+def test_copies_leave_an_sm_no_room_for_more_than_its_share(k: int, n: int, each: int) -> None:
+    """Of blocks that transpose 128 by 128 bytes; the first SMs to be free after a product would take eight."""
+    device, spec = tw.device("emulator", threads=2), KERNELS["wgmma"]
+    operands = operands_of(64, n, k, dtype="int8")
+    read, names = readable(spec, operands)
+    settings = spec.complete({**spec.for_types(operands), "partition": "64x64x128", "b_in_rows": 0})
+    (copy,) = bind(spec, settings, operands, read, device, "sm_90a").copies
+    assert names == ("b",) and copy.launch.programmatic
+    assert ceil_div(copy.launch.grid[0], device.multiprocessors) == each
+    static = copy.resources.shared_bytes if copy.resources else 0
+    held = limits((9, 0)).shared_per_sm // (static + copy.launch.shared + 1024)
+    assert held == each if each <= 8 else copy.launch.shared == 0

@@ -29,7 +29,7 @@ LADDER, FAMILIES = "plans-2026-11-22.json", "plans-2026-11-22-families.json"
 TILES, PARTS = "plans-2026-11-22-tiles.json", "plans-2026-11-22-parts.json"
 BETWEEN, TENSOR = "plans-2026-11-23-between.json", "plans-2026-11-23.json"
 EXACT32, SIMT = "plans-2026-11-23-exact32.json", "plans-2026-11-26-h100-float32.json"
-ANY, OTHERS = "plans-2026-11-26-h100.json", "plans-2026-11-26-h100-others.json"
+ANY, OTHERS = "plans-2026-11-27-h100.json", "plans-2026-11-27-h100-others.json"
 LARGE = "plans-2026-11-26-h100-large.json"
 BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-24-widened.json"
 RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
@@ -122,28 +122,26 @@ def test_choices_for_any_sizes_are_near_the_best_measured_plan() -> None:
     """Layers of language models, and sizes drawn at random: few of them multiples of 64, many with little work."""
     plans = read(RESULTS / ANY)
     quality = judge(plans, H100)
-    assert len(quality.ratios) == 365 and quality.within(1.05) >= 0.84 and quality.worst <= 1.36
-    assert quality.mean <= 1.025 and quality.median_error < 0.07
-    others = judge(read(RESULTS / OTHERS), H100)  # which were not searched with
-    assert len(others.ratios) == 138 and others.within(1.05) >= 0.7 and others.mean <= 1.05
-    known = H100.constants
-    for unaware in (
-        replace(known, straddling=4.0),
-        replace(
-            known, units={**known.units, "wgmma_gemm": replace(known.units["wgmma_gemm"], stored_between=1.0)}
-        ),
-    ):
-        assert judge(plans, replace(H100, constants=unaware)).mean > quality.mean + 0.003
+    assert len(quality.ratios) == 365 and quality.within(1.05) >= 0.82 and quality.worst <= 1.4
+    assert quality.mean <= 1.027 and quality.median_error < 0.07
+    others = judge(read(RESULTS / OTHERS), H100)  # of other sizes
+    assert len(others.ratios) == 275 and others.within(1.05) >= 0.7 and others.mean <= 1.04
+    unaware = replace(H100.constants, straddling=4.0)
+    assert judge(plans, replace(H100, constants=unaware)).mean > quality.mean + 0.001
 
 
-def test_what_tiles_between_boxes_cost_their_neighbour_is_known() -> None:
-    """Of large products, by launches as they begin now; warpgroups that take turns feel each other's stores there."""
+def test_what_tiles_cost_that_threads_store_is_known() -> None:
+    """Of large products, measured when threads stored tiles of no whole boxes; warpgroups that take turns feel each other's
+    stores there.
+    """
     plans = read(RESULTS / LARGE)
     quality = judge(plans, H100)
     assert len(quality.ratios) == 54 and quality.mean <= 1.012 and quality.worst <= 1.1
-    unit = replace(H100.constants.units["wgmma_gemm"], stored_beside=0.0)
-    unaware = replace(H100.constants, units={**H100.constants.units, "wgmma_gemm": unit})
-    assert judge(plans, replace(H100, constants=unaware)).mean > quality.mean + 0.005
+    known = H100.constants.units
+    for cost in ("stored_beside", "stored_between"):
+        unit = replace(known["wgmma_gemm"], **{cost: 0.0 if cost == "stored_beside" else 1.0})
+        unaware = replace(H100.constants, units={**known, "wgmma_gemm": unit})
+        assert judge(plans, replace(H100, constants=unaware)).mean > quality.mean + 0.003
 
 
 def test_products_that_last_are_planned_for_the_power_that_lasts() -> None:

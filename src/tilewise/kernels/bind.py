@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices.seam import Device
-from tilewise.gpus import arch_capability
+from tilewise.gpus import arch_capability, limits
 from tilewise.kernel import Kernel
 from tilewise.kernels.epilogue import PARTIALS, partial_bytes
 from tilewise.kernels.gemm.add_sums import add_steps
 from tilewise.kernels.gemm.arrange import arrange_steps, copy_bytes, readable
 from tilewise.kernels.spec import KernelSource, KernelSpec, Settings, Step
-from tilewise.launch import check_launch
+from tilewise.launch import Launch, check_launch
 from tilewise.operands import Operands, ceil_div
 
 __all__ = ["bind", "bind_steps", "readable"]
@@ -80,11 +81,22 @@ def _bound(step: Step, code: KernelSource, arch: str, device: Device) -> BoundLa
     entry = kernel.entry_in(binary)
     resources = binary.entries[entry].resources
     launch = step.launch
+    static = resources.shared_bytes if resources else 0
     early = arch_capability(arch) >= _OVERLAP_FROM and step.may_begin_early(device.multiprocessors)
     if launch.programmatic and not early:
         launch = replace(launch, programmatic=False)
-    check_launch(launch, device.limits, resources.shared_bytes if resources else 0)
+    if launch.programmatic and step.spread:
+        launch = replace(launch, shared=max(_room_of_a_block(launch, device) - static, launch.shared))
+    check_launch(launch, device.limits, static)
     return BoundLaunch(binary, entry, launch)
+
+
+def _room_of_a_block(launch: Launch, device: Device) -> int:
+    """Bytes of shared memory of which an SM has no more than for the blocks that fall to it."""
+    known = limits(arch_capability(device.arch))
+    each = ceil_div(math.prod(launch.grid), device.multiprocessors)
+    room = known.shared_per_sm // max(each, 1) - known.shared_reserved_per_block
+    return min(room, device.limits.shared_bytes_per_block) // known.shared_unit * known.shared_unit
 
 
 @functools.lru_cache(_KERNELS)

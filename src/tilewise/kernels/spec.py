@@ -73,14 +73,16 @@ class KernelSource:
 class Step:
     """One launch of a kernel: which entry of its source, and how. The arguments of the launch are slots.
 
-    ``resident``: how many blocks an SM holds at once. Where a launch begins before the one like it has ended, the first
-    SMs to be free may take more blocks than their share.
+    ``resident``: how many blocks an SM holds at once. Where a launch begins before the one before it has ended, the
+    first SMs to be free may take more blocks than their share; unless the step is to ``spread``, and asks for so much
+    shared memory that they cannot.
     """
 
     entry: str
     launch: Launch
     code: KernelSource | None = None  # None: the spec's own source
     resident: int = 1
+    spread: bool = False
 
     def may_begin_early(self, sms: int) -> bool:
         """Whether its blocks are spread over the SMs as evenly as on an empty GPU, if others of it are still there.

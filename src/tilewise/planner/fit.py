@@ -21,6 +21,7 @@ import numpy.typing as npt
 from tilewise.gpus import from_driver_name
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.arrange import ways_to_read
+from tilewise.kernels.gemm.wgmma_shapes import BOX
 from tilewise.kernels.spec import KernelSpec, Work
 from tilewise.operands import Operands
 from tilewise.planner.constants import FITTED, Constants, UnitCost
@@ -50,6 +51,7 @@ FIXED = (
 )  # fmt: skip
 """Constants that are as the GPU's row or its driver says, or that the data cannot tell from another."""
 
+_ANY_WIDTH = "2026-11-27"  # since when tiles of all widths are stored alike
 _TURNS = 25
 _STEP = 1e-4  # of a logarithm, for derivatives
 _LEASH = 0.02  # how much a constant is held where it was: for those that the data says nothing of
@@ -109,8 +111,17 @@ def read(path: str | Path) -> list[Measured]:
         for kernel, values, *_, microseconds in entry["plans"]:
             named = isinstance(values, dict)
             settings = values if named else dict(zip(data["settings"][kernel], values, strict=True))
-            found.append(_measured(Path(path).name, operands, KERNELS[kernel], settings, microseconds * 1e-6))
+            one = _measured(Path(path).name, operands, KERNELS[kernel], settings, microseconds * 1e-6)
+            found.append(_as_it_was(one, data.get("date", _ANY_WIDTH)))
     return found
+
+
+def _as_it_was(one: Measured, date: str) -> Measured:
+    """With the work that its kernel did when it was measured."""
+    columns = one.work.block.n
+    if date >= _ANY_WIDTH or one.kernel != "wgmma" or columns % BOX == 0 or columns <= BOX // 2:
+        return one
+    return replace(one, work=replace(one.work, whole_boxes=False))
 
 
 def _measured(

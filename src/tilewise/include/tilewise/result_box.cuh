@@ -60,6 +60,22 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
         put_words(all, 0);
     }
 
+    // Stores so many lines of the box, 16 bytes at a time, where the copy engine would store the others as well. Rows of C
+    // begin and end at multiples of 16 bytes.
+    template <unsigned COUNTED> __device__ void store_chunks(Matrix<Result> c, unsigned first_row, unsigned first_column)
+    {
+        constexpr unsigned PER_ROW = (ACROSS ? COLUMNS : COUNTED) / CHUNK, ALL = (ACROSS ? COUNTED : ROWS) * PER_ROW;
+        static_assert(ALL % (WARPS * LANES) == 0, "as many for each thread");
+#pragma unroll
+        for (unsigned i = 0; i < ALL; i += WARPS * LANES) {
+            const unsigned at = i + threadIdx.x % (WARPS * LANES), row = at / PER_ROW, column = at % PER_ROW * CHUNK;
+            if (first_row + row >= c.height || first_column + column >= c.width) continue;
+            Neighbours<Result, CHUNK> elements;
+            elements.read(chunk(row, column));
+            elements.write(&c.at(first_row + row, first_column + column));
+        }
+    }
+
     // Stores the box one element at a time, where the copy engine cannot: C's rows lie otherwise than it
     // needs, or end in the middle of 16 bytes, which it would write whole.
     __device__ void store_elements(Matrix<Result> c, unsigned first_row, unsigned first_column)

@@ -218,4 +218,4 @@ def _matrices(source: Operand, operands: Operands) -> tuple[int, int]:
 
 def _step(entry: str, blocks: int, args: tuple[Slot, ...], source: Operand) -> Step:
     code = KernelSource(_FILE, (("ELEMENT_BYTES", source.itemsize),))
-    return Step(entry, Launch((blocks, 1, 1), (_THREADS, 1, 1), args, programmatic=True), code)
+    return Step(entry, Launch((blocks, 1, 1), (_THREADS, 1, 1), args, programmatic=True), code, spread=True)

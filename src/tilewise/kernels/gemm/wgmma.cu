@@ -261,18 +261,18 @@ using Sums = Products::Sums;
 inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
 inline __device__ void wait_for_consumers() { named_barrier::wait<CONSUMERS * WARPGROUP>(1 + CONSUMERS); }
 
-// Boxes of a warpgroup's part of the tile: in all, for 64 rows of it, and what the last of those has if it is not whole.
+// Boxes of a warpgroup's part of the tile: for 64 rows of it, and in all; how many lines the last one of those rows has.
 struct Boxes {
     static constexpr unsigned OF_ROWS = (WARPGROUP_N + Box::LINES - 1) / Box::LINES, COUNT = ROWS_64 * OF_ROWS;
-    static constexpr unsigned REST = WARPGROUP_N % Box::LINES;
-    static __device__ bool whole(unsigned i) { return REST == 0 || i % OF_ROWS + 1 < OF_ROWS; }
+    static constexpr unsigned LAST = WARPGROUP_N - (OF_ROWS - 1) * Box::LINES;
+    static __device__ bool whole(unsigned i) { return LAST == Box::LINES || i % OF_ROWS + 1 < OF_ROWS; }
 };
 
 inline __device__ auto box_at(unsigned i, Place tile, const Fused &epilogue, const Matrix<Result> &c)
 {
     const unsigned down = tile.row + i / Boxes::OF_ROWS * INSTRUCTION_M;
     const unsigned across = tile.column + i % Boxes::OF_ROWS * Box::LINES;
-    const unsigned width = Boxes::REST ? min(tile.column + WARPGROUP_N, c.width) : c.width; // what is finished ends there
+    const unsigned width = Boxes::whole(Boxes::OF_ROWS - 1) ? c.width : min(tile.column + WARPGROUP_N, c.width);
     return FinishedBox<Result, Fused>{epilogue, ACROSS ? across : down, ACROSS ? down : across, c.height, width};
 }
 
@@ -291,8 +291,8 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
         Box &box = boxes[BESIDE ? 1 : i % 2];
         const auto here = box_at(i, tile, epilogue, c);
         const bool inside = !GROUPED || here.row + Box::ROWS <= c.height; // or else it has rows of the next group
-        const bool aligned = here.column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0;
-        const bool whole = by_engine && inside && aligned && Boxes::whole(i);
+        const bool aligned = by_engine && inside && (here.column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
+        const bool whole = aligned && Boxes::whole(i);
         const auto wait_until_free = [&] { // until the last store of this box has read it
             if (storing) tensor_copy::wait_until_read<BESIDE ? 0 : 1>();
             wait_for_warpgroup(group);
@@ -312,12 +312,11 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
 #pragma unroll
             for (unsigned j = 0; j < Boxes::COUNT; ++j) {
                 if (i != j) continue;
-                constexpr unsigned REST = Boxes::REST ? Boxes::REST : Box::LINES;
                 const auto &of_rows = sums[j / Boxes::OF_ROWS];
                 if (Boxes::whole(j))
                     box.put(of_rows, j % Boxes::OF_ROWS * Box::SUMS);
                 else
-                    box.template put<REST>(of_rows, j % Boxes::OF_ROWS * Box::SUMS);
+                    box.template put<Boxes::LAST>(of_rows, j % Boxes::OF_ROWS * Box::SUMS);
             }
         }
         if (whole) tensor_copy::fence_stores();
@@ -329,7 +328,11 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
                 tensor_copy::store(map, here.row, here.column, box.bytes);
         }
         if (storing) tensor_copy::commit(); // each box is a group, if an empty one
-        if (!whole) box.store_runs(c, here.row, here.column, Boxes::whole(i) ? Box::LINES : Boxes::REST);
+        if (whole) continue;
+        if (aligned)
+            box.template store_chunks<Boxes::LAST>(c, here.row, here.column);
+        else
+            box.store_runs(c, here.row, here.column, Boxes::whole(i) ? Box::LINES : Boxes::LAST);
     }
     // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
     if (Boxes::COUNT % 2 && storing) tensor_copy::commit();
