@@ -235,7 +235,8 @@ def _spend(
         # Each block's SM takes in what the others load for it, too.
         item_a, item_b = _itemsizes(work, operands)
         taken = block.k * (item_a * block.m + item_b * block.n)
-        latency = max(latency, taken / constants.cluster_bytes_per_clock)
+        turns = constants.cluster_turns if work.pingpong else 1.0
+        latency = max(latency, taken * turns / constants.cluster_bytes_per_clock)
 
     # The blocks of an SM: full waves of as many as it holds at once, and one of the rest.
     clocks = {"math": 0.0, "latency": 0.0, "L2": 0.0, "narrow loads": 0.0, "fill": 0.0, "store": 0.0}
