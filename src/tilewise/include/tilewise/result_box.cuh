@@ -26,17 +26,16 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
         return &bytes[row * ROW_BYTES + (column * sizeof(Result) / 16 ^ row % 8) * 16];
     }
 
-    // Puts what each thread of the warpgroup has of so many of the instruction's columns where it belongs: sums from the
-    // one on that `first` says, which the compiler has to know, as a variable cannot choose a register.
-    template <unsigned COUNTED = LINES, typename Register, unsigned COUNT>
+    // Puts SUMS of each thread of the warpgroup where they belong, from the one on that `first` says, which the
+    // compiler has to know: a variable cannot choose a register. Of 16 bits there may be fewer behind it.
+    template <typename Register, unsigned COUNT>
     __device__ void put(const Register (&all)[COUNT], unsigned first = 0)
     {
-        static_assert(COUNT * SUMS_IN<Register> >= COUNTED / 2, "sums of these columns");
-        static_assert(COUNTED == LINES || (sizeof(Result) == 2 && COUNTED % 16 == 0), "as they are put at once");
+        static_assert(COUNT * SUMS_IN<Register> % (sizeof(Result) == 4 ? SUMS : 8) == 0, "what is put at once");
         if constexpr (sizeof(Result) == 4)
             put_words(all, first);
         else
-            put_halves<COUNTED>(all, first);
+            put_halves(all, first);
     }
 
     // Puts or takes pairs of neighbours as a thread has them: packed ones of 16 bits, of the 16 columns of this number.
@@ -145,11 +144,12 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
             }
     }
 
-    template <unsigned COUNTED, typename Register, unsigned COUNT>
+    template <typename Register, unsigned COUNT>
     __device__ void put_halves(const Register (&sums)[COUNT], unsigned first)
     {
 #pragma unroll
-        for (unsigned j = 0; j < COUNTED / 16; ++j) {
+        for (unsigned j = 0; j < LINES / 16; ++j) {
+            if (first + j * 8 >= COUNT * SUMS_IN<Register>) continue;
             unsigned pairs[4];
 #pragma unroll
             for (unsigned i = 0; i < 4; ++i)

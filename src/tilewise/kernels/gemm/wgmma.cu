@@ -261,7 +261,7 @@ using Sums = Products::Sums;
 inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
 inline __device__ void wait_for_consumers() { named_barrier::wait<CONSUMERS * WARPGROUP>(1 + CONSUMERS); }
 
-// Boxes of a warpgroup's part of the tile: for 64 rows of it, and in all; how many lines the last one of those rows has.
+// Boxes of a warpgroup's part of the tile: for 64 rows of it, and in all. The last one of those rows may have fewer lines.
 struct Boxes {
     static constexpr unsigned OF_ROWS = (WARPGROUP_N + Box::LINES - 1) / Box::LINES, COUNT = ROWS_64 * OF_ROWS;
     static constexpr unsigned LAST = WARPGROUP_N - (OF_ROWS - 1) * Box::LINES;
@@ -310,14 +310,8 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
         } else {
             wait_until_free();
 #pragma unroll
-            for (unsigned j = 0; j < Boxes::COUNT; ++j) {
-                if (i != j) continue;
-                const auto &of_rows = sums[j / Boxes::OF_ROWS];
-                if (Boxes::whole(j))
-                    box.put(of_rows, j % Boxes::OF_ROWS * Box::SUMS);
-                else
-                    box.template put<Boxes::LAST>(of_rows, j % Boxes::OF_ROWS * Box::SUMS);
-            }
+            for (unsigned j = 0; j < Boxes::COUNT; ++j)
+                if (i == j) box.put(sums[j / Boxes::OF_ROWS], j % Boxes::OF_ROWS * Box::SUMS);
         }
         if (whole) tensor_copy::fence_stores();
         wait_for_warpgroup(group);
