@@ -5,6 +5,7 @@ NOTE: this module has the name of its function, which is what the package shows 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tilewise import interop
@@ -55,23 +56,10 @@ def linear(
     (x, of_x), (weight, of_weight) = (unwrap(name, one, None) for name, one in found.items())
     scaled = of_x is not None or of_weight is not None
     if scaled and _is_tensor("x", x) and _is_tensor("weight", weight):
-        # In the end by compiled code, which knows matrices of PyTorch, and scales as an epilogue.
-        _check_shapes(x, weight)
-        turned = None if of_weight is None else of_weight.T
-        call = scale_sums(
-            express(bias, activation, residual, 1.0, None, None),
-            {"scale_a": of_x, "scale_b": turned},
-            {"scale_a": shape_of("x", x), "scale_b": shape_of("weight", weight)[::-1]},
-        )
-        try:
-            product: ArrayT = multiply_scaled(
-                x, weight.T, call, {"x.scale": of_x, "weight.scale": of_weight}, (x, weight, bias, residual),
-                out=out, arithmetic=arithmetic, device=device, plan=plan, copy=copy,
-            )  # fmt: skip
-        except ArgumentError:
-            if interop.operators_for(x, weight, bias, residual) is None:
-                interop.view("x", x), interop.view("weight", weight)  # whose error has these names
-            raise
+        product: ArrayT = _multiply_tensors(
+            (x, of_x), (weight, of_weight), bias, residual, activation,
+            out=out, arithmetic=arithmetic, device=device, plan=plan, copy=copy,
+        )  # fmt: skip
         return product
     operators = interop.operators_for(x, weight, bias, residual)
     if operators is not None:
@@ -93,7 +81,41 @@ def linear(
         turned = None if of_weight is None else _turned(of_weight)
         shapes = {"scale_a": left.shape, "scale_b": right.shape}
         call = scale_sums(call, {"scale_a": of_x, "scale_b": turned}, shapes)
-    fused = view_arrays(call)
+    choice = Choice(plan=plan, copy=copy, arithmetic=arithmetic)
+    offer = None if scaled or parts else _offer(weights, activation, arithmetic)
+    result: ArrayT = multiply_views(left, right, out, device, choice, view_arrays(call), offer)
+    return result
+
+
+def _multiply_tensors(
+    of_x: tuple[Any, Any],
+    of_weight: tuple[Any, Any],
+    bias: Any,
+    residual: Any,
+    activation: str | None,
+    **given: Any,
+) -> Any:
+    """Tensors with scales: in the end by compiled code, which knows matrices of PyTorch, and scales as an epilogue."""
+    (x, scale), (weight, weight_scale) = of_x, of_weight
+    _check_shapes(x, weight)
+    call = scale_sums(
+        express(bias, activation, residual, 1.0, None, None),
+        {"scale_a": scale, "scale_b": None if weight_scale is None else weight_scale.T},
+        {"scale_a": shape_of("x", x), "scale_b": shape_of("weight", weight)[::-1]},
+    )
+    scales, tensors = {"x.scale": scale, "weight.scale": weight_scale}, (x, weight, bias, residual)
+    try:
+        return multiply_scaled(x, weight.T, call, scales, tensors, **given)
+    except ArgumentError:
+        if interop.operators_for(*tensors) is None:
+            interop.view("x", x), interop.view("weight", weight)  # whose error has these names
+        raise
+
+
+def _offer(
+    weights: View, activation: str | None, arithmetic: str | None
+) -> Callable[[BoundProduct, Arrays, bool, Device], None]:
+    """What remembers a product for calls with arrays alike."""
 
     def offer(made: BoundProduct, arrays: Arrays, has_out: bool, where: Device) -> None:
         if _warm is not None:
@@ -101,11 +123,7 @@ def linear(
             extras = describe_extras(arrays.fused, activation, arithmetic=arithmetic)
             _warm.offer(made, given, has_out, where, extras)
 
-    choice = Choice(plan=plan, copy=copy, arithmetic=arithmetic)
-    result: ArrayT = multiply_views(
-        left, right, out, device, choice, fused, None if scaled or parts else offer
-    )
-    return result
+    return offer
 
 
 def _is_tensor(argument: str, array: Any) -> bool:
