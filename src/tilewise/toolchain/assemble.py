@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,6 +26,9 @@ VARIABLE = "TILEWISE_ASSEMBLER"  # "off": do without
 _KIND, _FORMAT = "assembled", "1"
 _TIMEOUT = 120  # seconds; a kernel of a thousand lines takes a tenth of one
 _MISSING = 3  # the exit status of the process where there is no library
+_REGISTERS = re.compile(r"\.reg\b[^;]*")  # declarations of them
+_COUNT = re.compile(r"<\s*(0[xX][0-9a-fA-F]+|[1-9][0-9]*)\s*>")
+_REGISTERS_MOST = 1 << 24  # of a name; of 2³¹ the assembler makes so much that it takes 45 s
 
 
 @functools.cache
@@ -55,11 +59,21 @@ def assemble(binary: Binary, arch: str) -> Binary:
     key = cache.digest(_FORMAT, assembler_version(), arch, binary.ptx)
     parts = cache.default().get(_KIND, key)
     if parts is None:
+        _refuse_registers(binary.ptx)
         parts = _run(binary.ptx, arch)
         cache.default().put(_KIND, key, parts)
     report = read_report(parts["log"].decode("utf-8", "replace"), parts["cubin"])
     entries = {name: replace(entry, resources=report.get(name)) for name, entry in binary.entries.items()}
     return replace(binary, arch=arch, cubin=parts["cubin"], entries=entries)
+
+
+def _refuse_registers(ptx: str) -> None:
+    """Refuse more registers of a name than the assembler makes in good time."""
+    counts = [int(count, 0) for found in _REGISTERS.findall(ptx) for count in _COUNT.findall(found)]
+    if max(counts, default=0) > _REGISTERS_MOST:
+        raise ToolError(
+            f"the assembler is not given {max(counts):,} registers of a name, more than {_REGISTERS_MOST:,}"
+        )
 
 
 def _run(ptx: str, arch: str) -> dict[str, bytes]:

@@ -69,6 +69,19 @@ def test_what_the_assembler_refuses_is_profiled_without_it() -> None:
     assert any("would run other code" in note for note in profile.notes)
 
 
+@pytest.mark.parametrize("count", ["2147483647", "0x7fffffffffffffff"])
+def test_more_registers_than_the_assembler_makes_in_good_time_are_refused(count: str) -> None:
+    """It would take 45 s of 2³¹ that nothing uses."""
+    ptx = re.sub(
+        r"(\.reg \.b32 *)%r<\d+>", rf"\1%free<{count}>, %r<99>", tw.Kernel(PLAIN, "twice", "sm_80").ptx
+    )
+    assert count in ptx
+    with pytest.raises(ToolError, match=rf"not given {int(count, 0):,} registers"):
+        assemble(read_ptx(ptx), "sm_80")
+    kernel, x = tw.Kernel.from_ptx(ptx, "twice"), np.ones(32, np.float32)
+    assert kernel.profile(1, 32, [x, 32], gpu="a100")["smsp__inst_executed.sum"] > 0
+
+
 def test_without_the_library_it_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWISE_ASSEMBLER", "off")
     assert not has_assembler()
