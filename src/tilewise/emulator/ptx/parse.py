@@ -367,7 +367,8 @@ class Parser(TokenReader):
                 count = self.integer()
                 self.expect(">")
                 if max(count, 0) * max(vector, 1) + len(function.registers) > _MOST_REGISTERS:
-                    raise syntax.PtxError(self.now.line, f"{count:,} registers")
+                    said = f"{count:,} registers, where a function may have {_MOST_REGISTERS:,}"
+                    raise syntax.PtxError(self.now.line, said)
                 names = [f"{name}{i}" for i in range(count)]
             else:
                 names = [name]
