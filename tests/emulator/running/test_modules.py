@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.thorough import examples
-from tilewise.errors import ArgumentError, KernelFault, UnknownNameError
+from tilewise.errors import ArgumentError, KernelFault, PtxError, UnknownNameError
 from tilewise.toolchain.variables import plain_name, read_variables
 
 _SERIAL = itertools.count()
@@ -322,6 +323,40 @@ def test_names_of_variables_are_shown_as_written() -> None:
 
 # -- what is read of a module --------------------------------------------------------------------
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+
+
+@pytest.mark.parametrize(
+    ("type_", "written", "bits"),
+    [
+        ("b32", "1.0", "0000803f"), ("b32", "0d3ff8000000000000", "0000c03f"), ("b32", "1.5 + 2.0", "00006040"),
+        ("b32", "0f3f800000", "0000803f"), ("b32", "3e9", "5ed0324f"), ("b16", "1.5", "0000"), ("b8", "1.0", "00"),
+        ("b64", "1.0 + 2.0", "0000000000000840"), ("b64", "0f3f800000", "0000803f00000000"), ("b64", "1", "01" + 7 * "00"),
+        ("f32", "0d3ff8000000000000", "0000c03f"), ("f64", "0f3f800000", "000000000000f03f"), ("u8", "300", "2c"),
+    ],
+)  # fmt: skip
+def test_bits_of_a_number_are_those_that_the_assembler_takes(type_: str, written: str, bits: str) -> None:
+    """As nvJitLink puts them into its machine code ; alone, and among others, which are read at once."""
+    for text in (f"t = {written}", f"t[1] = {{{written}}}", f"t[2] = {{{written}, {written}}}"):
+        module = tw.Module.from_ptx(f"{HEAD}.global .{type_} {text};\n.entry k() {{ ret; }}")
+        assert module["t"].tobytes().hex() in (bits, 2 * bits)
+
+
+@pytest.mark.parametrize(
+    ("type_", "written", "message"),
+    [
+        ("f32", "1", "a floating-point number expected for .f32, such as 1.0, not an integer"),
+        ("f64", "{2.5, 3}", "a floating-point number expected for .f64, such as 1.0, not an integer"),
+        ("u32", "{1, 2.5}", "an integer expected for .u32, not a floating-point number"),
+        ("s64", "1.5", "an integer expected for .s64, not a floating-point number"),
+        ("f16", "1.0", "no initial value of .f16 expected"),
+    ],
+)
+def test_an_initial_value_of_another_kind_is_refused(type_: str, written: str, message: str) -> None:
+    name = "t[2]" if written.startswith("{") else "t"
+    with pytest.raises(PtxError, match=re.escape(message)):
+        tw.Module.from_ptx(f"{HEAD}.global .{type_} {name} = {written};\n.entry k() {{ ret; }}")["t"]
+
+
 _FORMS = {
     "u8": (0, 255), "s8": (-128, 127), "b8": (-128, 255), "u16": (0, 65_535), "s16": (-32_768, 32_767),
     "u32": (0, 2**32 - 1), "s32": (-(2**31), 2**31 - 1), "b64": (-(2**63), 2**64 - 1),

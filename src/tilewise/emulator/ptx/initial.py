@@ -97,12 +97,28 @@ class _LiteralBytes(dict[str, bytes]):
             value, width = int(bits, 16), 4 * len(bits)
         else:
             value, width = int(struct.unpack("<Q", struct.pack("<d", float(found["decimal"])))[0]), 64
+        if _mismatch(width, self.type):
+            raise KeyError(text)
         self[text] = data = _stored(value, width, self.type)
         return data
 
 
+def _mismatch(width: int, type_: str) -> str:
+    """Return why a number is no initial value of a type, "" if it is one; ``width`` is 0 of an integer."""
+    if type_ in ("f16", "f16x2", "bf16", "bf16x2"):
+        return f"no initial value of .{type_} expected"
+    if width and type_[0] in "us":
+        return f"an integer expected for .{type_}, not a floating-point number"
+    if not width and type_[0] == "f":
+        return f"a floating-point number expected for .{type_}, such as 1.0, not an integer"
+    return ""
+
+
 def _stored(value: int, width: int, type_: str) -> bytes:
+    """Return the bytes of an initial value. Floating-point numbers are bits of a float32; in .b64 their own."""
     size = TYPE_BYTES[type_]
+    if width and type_[0] == "b" and size < 8:
+        value = literal_bits(value, width, "f32")
     return (literal_bits(value, width, type_) % (1 << (8 * size))).to_bytes(size, "little")
 
 
@@ -249,6 +265,8 @@ def _scalar(parser: TokenReader, scope: Scope, type_: str) -> bytes | _Address:
         found = _address(parser, scope, byte)
         parser.expect(")")
         return found
+    if mismatch := _mismatch(value.width, type_):
+        raise PtxError(line, mismatch)
     return _stored(value.value, value.width, type_)
 
 
