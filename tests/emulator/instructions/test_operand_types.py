@@ -79,6 +79,8 @@ def test_an_instruction_takes_the_operands_that_the_assembler_takes(row: dict[st
         ("fma.rn.bf16x2 %r0, %r1, %r2, 0;", "the integer 0 stands where .bf16x2 wants a register"),
         ("add.f32 %r0, %r1, 1;", "the integer 1 stands where .f32 wants a floating-point number"),
         ("shl.b32 %r0, %r1, 1.0;", "a floating-point number stands where .u32 wants an integer"),
+        ("st.global.f32 [%l0], 1;", "the integer 1 stands where .f32 wants a floating-point number"),
+        ("st.global.b64 [%l0], 0f3f800000;", "a floating-point number stands where .b64 wants an integer"),
     ],
 )
 def test_what_is_said_of_an_operand_that_does_not_fit(instruction: str, why: str) -> None:

@@ -33,10 +33,8 @@ def read(e: Context, operand: Operand, type_: str, as_vector: bool) -> Value:
     scalar = types.llvm_scalar(type_)
     match operand:
         case Immediate(value=value, width=width):
-            if width and (
-                type_[0] in "us" or (type_ in ("b8", "b16", "b32") and types.bits_of(type_) < width)
-            ):
-                raise unsupported(e.now, f"a floating-point literal where .{type_} is wanted")
+            if why := types.literal_disagreement(operand, type_):
+                raise unsupported(e.now, why)
             constant = e.const(scalar, types.literal_bits(value, width, type_))
             return e.splat(constant) if as_vector else constant
         case Not(item=item):
