@@ -7,8 +7,8 @@
 #include <tilewise/sum_registers.cuh>
 #include <tilewise/tensor_core.cuh>
 
-// HEIGHT rows of 128 bytes, swizzled as the copy engine takes them. Rows of an instruction are its rows, or, of 16 bits,
-// its columns if they lie ACROSS. LINES of the instruction's columns are there.
+// HEIGHT rows of 128 bytes, swizzled as the copy engine takes them, for LINES of an instruction's columns. The instruction's
+// rows are the box's, or, of 16 bits, the box's columns if they lie ACROSS.
 template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct alignas(1024) ResultBox {
     static constexpr unsigned ROWS = HEIGHT, ROW_BYTES = 128;
     static constexpr unsigned COLUMNS = ROW_BYTES / sizeof(Result);

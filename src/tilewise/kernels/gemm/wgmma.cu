@@ -151,8 +151,8 @@ struct Stage {
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
 // of which is put while the other is stored, or an epilogue's arrays are read; or one of sums, where more happens to them
-// than a thread does to its own (tilewise/finished_box.cuh), or results are bytes. Results of 32 bits need whole boxes that
-// lie as C does, what is finished some that lie so.
+// than a thread does to its own (tilewise/finished_box.cuh), or results are bytes. Only results of 16 bits that nothing
+// happens to lie across in boxes, and only 16 bits fill some of them in part.
 constexpr bool FINISHED_IN_BOXES = Fused::IN_BOXES && (sizeof(Result) == 2 || Fused::MATRICES + Fused::KEPT == 0);
 constexpr bool FITS_BOXES = sizeof(Result) == 2 ? WARPGROUP_N % 16 == 0 && (Fused::PLAIN || !EXCHANGED)
                                                 : sizeof(Result) == 4 && WARPGROUP_N % 64 == 0 && !EXCHANGED;
