@@ -15,18 +15,19 @@ inline __device__ void store_quad(Four sum, Matrix<Result> c, unsigned row, unsi
     if (row >= c.height) return;
     using Number = decltype(epilogue(sum.x, row, column)); // of whole sums numbers, if something happens to them
     Number quad[4] = {Number(sum.x), Number(sum.y), Number(sum.z), Number(sum.w)};
+    Result *const to = &c.at(row, column);
     if (wide && column + 4 <= c.width) {
         epilogue.apply(quad, epilogue.template read<4>(row, column), row, column);
         Neighbours<Result, 4> results;
 #pragma unroll
         for (unsigned e = 0; e < 4; ++e)
             results.at[e] = narrow<Result>(quad[e]);
-        results.write(&c.at(row, column));
+        results.write(to);
         return;
     }
 #pragma unroll
     for (unsigned e = 0; e < 4; ++e)
-        if (column + e < c.width) c.at(row, column + e) = narrow<Result>(epilogue(quad[e], row, column + e));
+        if (column + e < c.width) to[e] = narrow<Result>(epilogue(quad[e], row, column + e));
 }
 
 template <typename Four> inline __device__ void add(Four &sum, Four part)
