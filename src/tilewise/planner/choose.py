@@ -112,9 +112,9 @@ def _part(operands: Operands) -> str:
 
 
 def _reads(spec: KernelSpec, arch: str, operands: Operands) -> bool:
-    """Whether a kernel for a few layouts alone reads these operands as they lie."""
+    """Whether a kernel for a few layouts alone reads these operands as they lie, and multiplies their type."""
     takes = spec.pointers and not spec.strided and spec.runs_on(arch)
-    return takes and all(map(spec.readable, operands[:2]))
+    return takes and _part(operands) in spec.element_types and all(map(spec.readable, operands[:2]))
 
 
 def choose(
