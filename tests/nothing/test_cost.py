@@ -15,7 +15,7 @@ from tilewise.kernels.spec import Work
 from tilewise.operands import Operands
 from tilewise.planner import choose, operands_of, target_of
 from tilewise.planner.constants import Constants, UnitCost, scaled
-from tilewise.planner.cost import copy_seconds, estimate, predict, predict_work
+from tilewise.planner.cost import copy_seconds, count_resident, estimate, predict, predict_work
 from tilewise.planner.target import Target
 from tilewise.problem import Tile
 
@@ -75,6 +75,27 @@ def test_passes_are_the_launches_after_the_first_and_what_they_move() -> None:
     assert (found.terms["passes"], found.terms["launch"], found.seconds) == (2 * 7 + 5, 2, 21)
 
 
+def test_arrays_of_an_epilogue_are_bytes_that_memory_moves() -> None:
+    """Each element once: a matrix of 64×64, and a row of 64 that serves all rows."""
+    work, target = Work("unit", TILE, 256), on(1, FREE, replace(FREE_GPU, memory_bandwidth=8.0))
+    plain = estimate(work, product(64, 64, 16), target).terms["memory"]
+    extra = tw.epilogue("acc + c + row", c=np.zeros((64, 64), np.float16), row=np.zeros(64, np.float32))
+    found = estimate(work, operands_of(64, 64, 16, epilogue=extra), target).terms["memory"]
+    assert found - plain == pytest.approx((2 * 64 * 64 + 4 * 64) / 8 / FREE.memory_share)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kilobytes", "registers_allow", "held"),
+    [("h200", 75, 8, 3), ("h200", 76, 8, 2), ("h200", 20, 2, 2), ("h200", 0, 5, 5), ("t4", 200, 8, 1)],
+)
+def test_an_sm_holds_as_many_blocks_as_its_shared_memory_has_room_for_beside_what_it_keeps_for_each(
+    gpu: str, kilobytes: int, registers_allow: int, held: int
+) -> None:
+    """Of 228 KB on an H200, of which each block takes 1 KB more than it has; one block at least."""
+    work = Work("unit", TILE, 256, resident=registers_allow, shared_bytes=kilobytes << 10)
+    assert count_resident(work, target_of(gpu)) == held
+
+
 def test_copies_and_partial_sums_together_may_be_the_bound() -> None:
     work, operands = Work("unit", TILE, 256, launches=2), product(64, 64, 16)
     target = on(1, replace(FREE, latency_clocks=100), replace(FREE_GPU, pass_seconds=60.0))
@@ -104,6 +125,15 @@ def test_partial_sums_are_written_and_read_and_added_up_by_a_launch_for_each() -
     more = 2 * target.constants.pass_seconds + 2 * moved / target.constants.workspace_bandwidth
     assert found.terms["passes"] - alone.terms["passes"] == pytest.approx(more, rel=1e-9)
     assert found.seconds - alone.seconds == pytest.approx(more, rel=1e-6)
+    one_by_one = replace(spec, stack_axes=0)
+    each = tw.epilogue(
+        "column_sums(down, acc) + row_sums(across, acc)",
+        down=np.zeros((5, 96), np.float32),
+        across=np.zeros((5, 192), np.float32),
+    )
+    stack = operands_of(192, 96, 64, batch=5, dtype="float32", epilogue=each)
+    launched = predict(one_by_one, stack, settings, 0.0, target)
+    assert launched.seconds == pytest.approx(5 * found.seconds, rel=1e-6)
 
 
 def test_the_first_reason_against_a_kernel_is_told() -> None:

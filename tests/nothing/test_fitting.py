@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from tilewise.planner import fit as fitting
+from tilewise.planner import list_candidates, operands_of, target_of
 from tilewise.planner import search as searching
-from tilewise.planner import target_of
 from tilewise.planner.constants import FITTED, Constants
-from tilewise.planner.fit import FIXED, Measured, Quality, get_constant, judge, set_constants
+from tilewise.planner.fit import FIXED, Measured, Quality, get_constant, judge, read, set_constants
 from tilewise.planner.search import MOST, NAMES, OWN, UNIT, group, loss, search
 
 H200, H100 = target_of("h200"), target_of("h100-sxm")
@@ -50,6 +50,24 @@ def test_a_choice_is_judged_by_the_plan_with_the_least_prediction() -> None:
     assert by_name(found.ratios) == {"a": 2.0, "b": 1.0}
     assert found.errors == pytest.approx([math.log(4), 0, math.log(5 / 3), 0])
     assert (found.worst, found.within(1.0), found.within(1.99), found.within(2.0)) == (2, 0.5, 0.5, 1)
+
+
+def test_a_plan_of_a_results_file_is_predicted_as_when_it_is_proposed(tmp_path: Path) -> None:
+    """With the copies that it makes first. A plan that lacks a setting is none."""
+    operands = operands_of(1000, 1024, 512, dtype="bfloat16", layout="nt")
+    proposed = list_candidates(operands, target_of("a100"))[0]
+    first = next(one for one in proposed if one.copies)
+    names = {one.spec.name: list(one.settings) for one in proposed}
+    plans = [[one.spec.name, list(one.settings.values()), 5.0] for one in (proposed[0], first)]
+    problem = {"size": [1000, 1024, 512], "dtype": "bfloat16", "layout": "nt", "plans": plans}
+    file = tmp_path / "plans.json"
+    file.write_text(json.dumps({"settings": names, "problems": [problem]}))
+    found = [one.predict(target_of("a100")) for one in read(file)]
+    assert found == [one.prediction.seconds for one in (proposed[0], first)]
+    plans[0][1] = [*proposed[0].settings.values()][:-1]
+    file.write_text(json.dumps({"settings": names, "problems": [problem]}))
+    with pytest.raises(ValueError, match="shorter"):
+        read(file)
 
 
 def test_figures_of_many_choices_are_their_share_their_worst_and_their_mean() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tilewise.planner import choose, judge_plan, operands_of, target_of
@@ -31,6 +33,16 @@ def test_the_verdict_names_what_was_tried() -> None:
     even_verdict = judge_plan(operands_of(4096, 4096, 4096, dtype="bfloat16"), H200)
     assert even_verdict.gains == () and "bound by" in str(even_verdict)
     assert judge_plan(operands_of(0, 4, 4), H200).rate == 0
+
+
+def test_what_runs_beside_the_rest_is_named_behind_it_and_has_no_share() -> None:
+    verdict = judge_plan(operands_of(8192, 8192, 8192, dtype="bfloat16"), H200)
+    spent, _, beside = verdict.lines()[1].partition("; beside these ")
+    names = [name for name, _ in verdict.terms]
+    assert re.findall(r"([a-z ]+) [\d.,]+ µs \(", spent.replace(" spent on ", "")) == [
+        f" {name}" for name in names if name not in ("memory", "power")
+    ]
+    assert re.findall(r"([a-z]+) [\d.,]+ µs(?:,|$)", beside) == ["power", "memory"]
 
 
 @pytest.mark.parametrize(("gpu", "gains"), [("rtx-4090", True), ("rtx-2060-super", True), ("h200", False)])
