@@ -6,9 +6,11 @@ import errno
 import functools
 import io
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -254,6 +256,7 @@ def test_demo_without_a_device_as_json(
 def test_run_as_json(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
     found = run_json(capsys, "run", "04_tiled", "-m", "3", "-n", "4", "-k", "5")
     assert (found["m"], found["n"], found["k"], found["correct"], found["elements"]) == (3, 4, 5, True, 12)
+    assert found["settings"] == {"tile": 32, "element": "float32"}  # all of them, given or not
     whole, part = run_json(capsys, "run", "04_tiled"), run_json(capsys, "run", "04_tiled", "-n", "9")
     assert (part["m"], part["n"], part["k"]) == (whole["m"], 9, whole["k"])
 
@@ -270,7 +273,7 @@ def test_bench_as_json_and_into_a_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(commands, "bench_toolchain", functools.partial(bench_toolchain, rungs=RUNGS))
-    file = tmp_path / "times.json"
+    file, began = tmp_path / "times.json", time.perf_counter()
     found = run_json(capsys, "bench", "toolchain", "--arch", "sm_75", "--repeats", "1", "--out", str(file))
     assert found["measured"] == "toolchain"
     found = found["result"]
@@ -278,6 +281,8 @@ def test_bench_as_json_and_into_a_file(
     assert [row["rung"] for row in found["rungs"]] == ["02_one_block", "04_tiled"]
     assert all(0 < row["cached_ms"] < row["cold_ms"] for row in found["rungs"])
     assert found["import_ms"] > 0
+    each = [row[name] for row in found["rungs"] for name in ("cold_ms", "cached_ms")]
+    assert found["import_ms"] + sum(each) < 1e3 * (time.perf_counter() - began)
     assert found["machine"]["cores"] > 0
     assert found["versions"]["NVRTC"]
 
@@ -290,6 +295,7 @@ def test_compile_times_over_their_budgets_say_so(
     monkeypatch.setattr(commands, "bench_toolchain", lambda *_, **__: ToolchainTimes("", 1, 99.0, (*rows,)))
     lines = [" ".join(line.split()) for line in run(capsys, "bench", "toolchain")[1].splitlines()]
     assert "04_tiled sm_80 over: 200.0 ms over: 5.5 ms" in lines and "3 over budget" in lines
+    assert not any("|" in line for line in lines)  # as in Markdown, which is asked for
     assert (
         "12_multistage sm_80 200.0 ms over: 5.5 ms" in lines
         and "import tilewise: 99.0 ms (≤ 150 ms)" in lines
@@ -444,6 +450,17 @@ def test_what_cannot_be_written_is_told(
     assert capsys.readouterr().err == "tilewise: error: the output cannot be written: no room\n"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no device that is always full")
+def test_what_is_lost_at_the_end_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, device: FakeDevice
+) -> None:
+    """A few lines, which are not written before the last of them."""
+    with open("/dev/full", "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["run", "04_tiled", "-m", "3", "-n", "4", "-k", "5", "--json"]) == 1
+    assert "the output cannot be written: No space left on device" in capsys.readouterr().err
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_closed_pipe_is_quiet(options: list[str]) -> None:
@@ -482,10 +499,6 @@ def test_the_doctor_empties_the_cache(
 
 
 def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     for stream, drawn in ((io.StringIO(), False), (Terminal(), True)):
         monkeypatch.setattr(sys, "stderr", stream)
         with draw.progress("demo") as step:
@@ -533,6 +546,11 @@ def test_tables_fit_and_break_no_word(
     for row in rows:
         for word in " ".join(row).split():
             assert word in printed
+
+
+def test_a_rule_lies_below_the_names_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = in_terminal(monkeypatch, 40, lambda: draw.table(["name", "size"], [["a", "1"]], right=["size"]))
+    assert lines == ["name  size", "─" * 10, "a        1"]
 
 
 def test_a_column_alone_that_is_too_wide_is_broken_into_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 import tilewise as tw
 from tilewise.cli.main import main
 
-PLAN = ["plan", "-m", "512", "-n", "512", "-k", "512"]
+PLAN = ["plan", "-m", "512", "-n", "256", "-k", "1024"]
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -28,6 +28,7 @@ def run_json(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
 
 def test_plans_as_json_are_as_many_as_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     ten = run_json(capsys, *PLAN)["plans"]
+    assert {(*map(one["problem"].get, "mnk"),) for one in ten} == {(512, 256, 1024)}
     assert len(ten) == 10 and run_json(capsys, *PLAN, "--most", "2")["plans"] == ten[:2]
 
 

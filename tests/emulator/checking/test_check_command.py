@@ -113,6 +113,11 @@ def test_a_rung(capsys: pytest.CaptureFixture[str], order: str) -> None:
     assert (code, settled(out)) == (0, f"04_tiled, 33×17×40, order {order}: nothing found\n")
 
 
+def test_a_rungs_size_is_the_examples_where_none_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, size in ((("-k", "40"), "96×64×40"), (("-m", "33", "-n", "17"), "33×17×128")):
+        assert run(capsys, "04_tiled", *given)[1].startswith(f"04_tiled, {size}, order")
+
+
 def test_ptx_of_any_compiler(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from tilewise.kernel import Kernel
 

@@ -455,7 +455,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     plain = json.loads(out)
     assert plain["verdict"]["bound"] == "L1 and shared memory" and "lane 3 of warp 8" in plain["element"]
     assert {*plain, *plain["figures"]["banks"]} - {"schema", "command"} == documented_keys("`explain`")
-    assert run(capsys, *SMALL, "--thread", "1,33")[1].splitlines()[1].split() == ["row", "1,", "column", "33"]
+    both = run(capsys, *SMALL, "--thread", "1,33", "--element", "40,3")[1]
+    element, thread = both.split("\n\n", 1)
+    assert "lane 3 of warp 8" in element and thread.splitlines()[1].split() == ["row", "1,", "column", "33"]
     assert "32 wavefronts, 4 without conflicts" in run(capsys, *SMALL, "--line", "36")[1]
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.bench.hardware import compare_with_measured, find_ncu, measure, read_raw
+from tilewise.bench.hardware import DURATION, compare_with_measured, find_ncu, measure, read_raw
 from tilewise.cli.main import main
 from tilewise.cli.parser import parse
 from tilewise.errors import DeviceUnavailable
@@ -126,6 +126,7 @@ def test_sections_behind_the_table(capsys: pytest.CaptureFixture[str]) -> None:
         "bound L1 and shared memory:",
     ):
         assert told in text, told
+    assert "exact" not in text.partition(", by level")[2]  # what is estimated says so
     _, out, _ = run(capsys, *argv, "--occupancy")
     text = " ".join(out.split())
     assert text.startswith("occupancy of") and "bytes of" not in text and "roofline of" not in text
@@ -373,6 +374,29 @@ def test_without_a_profiler_of_the_hardware(
     monkeypatch.setattr("tilewise.devices.gpu.count", lambda: 0)
     with pytest.raises(DeviceUnavailable, match="--on gpu needs a GPU: "):
         measure(None, [])  # type: ignore[arg-type]  # it does not come as far
+
+
+def test_what_ncu_does_not_know_is_left_out_whatever_it_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what follows the dot it names all of a counter at once."""
+    asked: list[list[str]] = []
+    unknown = iter(["lost__x", "lost__y.sum"])
+
+    def count(_ncu: str, _what: object, names: list[str]) -> Any:
+        asked.append(names)
+        said = f"==ERROR== Failed to find metric {name}\n" if (name := next(unknown, "")) else ""
+        return SimpleNamespace(stdout=said or '"ID","kept__z.sum"\n"",""\n"0","7"\n', stderr="", returncode=1)
+
+    monkeypatch.setattr("tilewise.bench.hardware.find_ncu", lambda: "ncu")
+    monkeypatch.setattr("tilewise.bench.hardware._count", count)
+    monkeypatch.setattr("tilewise.devices.device", lambda _kind: None)
+    names = ["lost__x.sum", "kept__z.sum", "lost__x.max", "lost__y.sum", "tilewise__own"]
+    what: Any = None
+    assert measure(what, names) == [{"kept__z.sum": 7.0}]
+    assert asked == [
+        ["lost__x.sum", "kept__z.sum", "lost__x.max", "lost__y.sum", DURATION],
+        ["kept__z.sum", "lost__y.sum", DURATION],
+        ["kept__z.sum", DURATION],
+    ]
 
 
 def test_what_ncu_prints_is_read() -> None:
