@@ -23,7 +23,7 @@ from tilewise.bench.rivals import ONE_THREAD, Rival, blas_name
 from tilewise.cli import commands
 from tilewise.cli.main import main
 from tilewise.devices import device
-from tilewise.errors import ToolError
+from tilewise.errors import ArgumentError, ToolError
 from tilewise.kernels import RUNGS as SPECS
 
 ROOT = Path(__file__).parents[3]
@@ -92,6 +92,18 @@ def test_tritons_matmul_stands_beside_a_library_too(found: dict[str, Any]) -> No
     speed = row(found, "triton")
     assert blas_name() in speed["against"]
     assert speed["budget"] == {"least": 15, "most": None, "aim": None}
+
+
+def test_tritons_matmul_has_whole_tiles_alone() -> None:
+    with pytest.raises(ArgumentError, match="size must be a multiple of 128, not 192"):
+        TritonProduct(192, EMULATOR, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much memory a process has had")
+def test_memory_is_counted_in_bytes() -> None:
+    before = rivals._status("VmRSS")
+    held = np.ones(1 << 26, np.uint8)
+    assert held.nbytes / 2 < rivals._status("VmRSS") - before < 2 * held.nbytes
 
 
 def test_without_numba_its_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

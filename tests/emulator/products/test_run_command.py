@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.documented import documented_keys
 from tilewise.bench.argument_specs import ArgumentMaker, ParsedArgument
+from tilewise.bench.outputs import read_expectation
 from tilewise.bench.unwritten import fill_with_patterns, find_unset, find_unwritten, list_unwritten
 from tilewise.cli.main import main
 from tilewise.devices.emulated import open_emulator
@@ -117,6 +118,17 @@ def test_nothing_is_told_of_the_outputs_of_a_launch_that_was_ended(
     assert main(["check", *argv]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["unwritten"] == [] and [item["kind"] for item in found["findings"]] == ["out-of-bounds"]
+
+
+@pytest.mark.parametrize("name", ["f64", "f32", "f16", "bf16", "e4m3", "e5m2"])
+def test_what_a_type_makes_of_more_digits_is_as_expected(tmp_path: Path, name: str) -> None:
+    digits = np.random.default_rng(1).uniform(1, 2, 500)
+    np.save(tmp_path / "ref.npy", digits)
+    output = make(f"new:{name}[500]")
+    assert output.array is not None
+    expected = read_expectation(str(tmp_path / "ref.npy"), [output], None, None)
+    for got, right in ((digits, True), (digits[::-1], False)):
+        assert expected.judge(got.astype(output.array.dtype), None).ok is right
 
 
 @pytest.mark.parametrize(
@@ -295,6 +307,20 @@ def test_a_template_is_named_with_its_arguments(
     code, out, err = run(capsys, *argv)
     assert (code, out) == (2, "") and told in err
     assert run(capsys, *argv, "--kernel", "k<7>")[0] == 0
+
+
+def test_a_launch_has_the_shared_memory_and_the_time_that_are_given(
+    capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    Path(file).write_text(
+        '__global__ void k(unsigned *y) { asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(*y)); }\n'
+        "__global__ void endless(unsigned *y) { while (true) { y[0] += 1; __threadfence(); } }\n"
+    )
+    argv = [file, "--grid", "1", "--block", "1", "--arg", "zeros:u32[1]", "--kernel"]
+    found = run_json(capsys, "run", *argv, "k", "--shared", "48", "--print")
+    assert found["results"][0]["values"] == [48]
+    code, _, err = run(capsys, *argv, "endless", "--timeout", "0.1")
+    assert code == 1 and "0.1 s" in err
 
 
 def test_of_several_outputs_one_has_to_be_named(capsys: pytest.CaptureFixture[str], file: str) -> None:

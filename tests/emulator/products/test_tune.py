@@ -137,6 +137,24 @@ def test_results_that_differ_are_noticed(dtype: str, spoil: Callable[[Any], Any]
     assert not ready.agrees_with(other, operands) and not other.agrees_with(ready, operands)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "result", "agree"),
+    [
+        ("float32", "float32", False), ("float32", "float16", True), ("float16", "float32", True),
+        ("float64", "float32", False), ("int8", "float32", True),
+    ],
+)  # fmt: skip
+def test_results_agree_as_far_as_the_coarser_type_of_operands_and_result_tells(
+    dtype: str, result: str, agree: bool
+) -> None:
+    """Of what differs by a few roundings of 16 bits."""
+    operands = operands_of(4, 4, 4, dtype=dtype, result=result)
+    one, other = (
+        ReadyPlan(lambda: None, 1, np.array([1.0, 0.5 + more], result), None) for more in (0.0, 2.0**-8)
+    )
+    assert one.agrees_with(other, operands) is agree
+
+
 def test_a_plan_that_writes_nothing_does_not_pass_by_the_result_before_it() -> None:
     class Idle:
         workspace_bytes = 0
