@@ -69,6 +69,28 @@ def test_a_product_begins_early_if_its_blocks_are_spread_evenly(
     assert launch.launch.programmatic == early
 
 
+@pytest.mark.parametrize("sizes", [(0, 5, 6, 3), (4, 0, 6, 3), (4, 5, 6, 0)])
+def test_a_product_without_elements_launches_nothing(sizes: tuple[int, int, int, int]) -> None:
+    """Where a GPU would refuse a grid of no blocks."""
+    device, spec = tw.device("emulator", threads=2), KERNELS["general"]
+    operands = operands_of(*sizes[:3], batch=sizes[3])
+    settings = spec.complete(spec.for_types(operands))
+    assert bind(spec, settings, operands, operands, device).launches == ()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "parts", "dtype", "partition"),
+    [("mma", "split", "bfloat16", "64x64x64"), ("simt", "parts", "float32", "64x64x16")],
+)
+def test_an_sm_holds_as_many_blocks_of_a_part_of_k_as_of_all(
+    kernel: str, parts: str, dtype: str, partition: str
+) -> None:
+    spec, operands = KERNELS[kernel], operands_of(64, 64, 4096, dtype=dtype)
+    settings = spec.complete({**spec.for_types(operands), "partition": partition})
+    whole, part = (spec.steps(operands, {**settings, parts: count})[0].resident for count in (1, 2))
+    assert whole == part > 1
+
+
 @pytest.mark.parametrize(("k", "n", "each"), [(128, 256, 1), (256, 600, 5), (1296, 1300, 61)])
 def test_copies_leave_an_sm_no_room_for_more_than_its_share(k: int, n: int, each: int) -> None:
     """Of blocks that transpose 128 by 128 bytes; the first SMs to be free after a product would take eight."""

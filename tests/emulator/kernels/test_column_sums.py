@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
+from tilewise.expression import PREFIX
 from tilewise.kernels import KERNELS
+from tilewise.kernels.epilogue import epilogue_header
 from tilewise.matmul import multiply
+from tilewise.planner import operands_of
 from tilewise.problem import Epilogue, EpilogueArray
 from tilewise.reference import compare
 
@@ -66,6 +70,7 @@ def add_up(
     way=st.sampled_from(WAYS),
     orders=st.permutations(["eager", "late", 1, 2]),
 )
+@example(20, 40, 8, (2, 2), False, False, WAYS[0], ["late", "eager"])
 @examples(2, 5)
 def test_sums_in_every_kernel(
     m: int, n: int, k: int, stack: tuple[int, ...], shared: bool, of_all: bool, way: Any, orders: list[Any]
@@ -104,6 +109,13 @@ def test_sums_of_parts_of_k() -> None:
 def test_sums_of_rows_of_whole_runs() -> None:
     """More rows than the warps of a block have one each: a thread adds up several, 8 columns of each at a time."""
     add_up(draw(150, 72, dtype=BFLOAT16), draw(72, 96, dtype=BFLOAT16), "wgmma", HOPPER, "late")
+
+
+def test_arrays_of_sums_are_not_read() -> None:
+    given = {name: np.zeros(32, np.float32) for name in ("down", "x")}
+    operands = operands_of(32, 32, 32, epilogue=tw.epilogue("column_sums(down, acc) * x", **given))
+    header = epilogue_header(operands.epilogue, "float")
+    assert re.findall(r"Neighbours<.*> (\w+);", header) == [f"{PREFIX}x"]
 
 
 def test_a_bias_has_its_gradient_from_the_launch_that_makes_it() -> None:

@@ -18,6 +18,7 @@ from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
+from tilewise.kernels.gemm.wgmma_shapes import BETWEEN_SIZES, shape_of
 from tilewise.matmul import multiply
 from tilewise.planner import list_candidates, operands_of, target_of
 from tilewise.reference import compare
@@ -201,6 +202,16 @@ def test_launches_have_no_races(
         one for one in proposals(gpu, (140, 150, 300), lines, types).values() if one.spec.name == kernel
     )
     assert tw.check(found.plan(found.operands, target_of(gpu))) == []
+
+
+@pytest.mark.parametrize(("lines", "between"), [((1, 1), True), ((128, 1), True), ((1, 128), False)])
+def test_no_tile_begins_inside_of_columns_that_share_scales(lines: tuple[int, int], between: bool) -> None:
+    """As those do whose width is none of the usual ones."""
+    found = [
+        one.settings for one in proposals("h200", (4096,) * 3, lines).values() if one.spec.name == "wgmma"
+    ]
+    tiles = {shape_of(one).tile for one in found if not one["exchanged"]}
+    assert bool({(one.m, one.n) for one in tiles} & BETWEEN_SIZES) is between
 
 
 def test_a_wrong_scale_is_noticed() -> None:
