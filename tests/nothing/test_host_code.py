@@ -188,6 +188,23 @@ def test_default_arguments_are_no_initialisers() -> None:
     };
     """
     assert without_host_code(source) == source
+    left = without_host_code("""
+    __device__ float twice(float x = 1) { return 2 * x; }
+    int on_host(int x = 1) { return x; }
+    __device__ float half(float x) { return x / 2; }
+    """)
+    assert "on_host" not in left and "twice" in left and "half" in left
+
+
+def test_a_class_of_host_and_device_loses_the_hosts_part_alone() -> None:
+    left = without_host_code("""
+    struct Both {
+        float *data;
+        void fill(const std::vector<float> &v) { cudaMemcpy(data, v.data(), 4 * v.size(), cudaMemcpyDefault); }
+        __device__ float at(int i) const { return data[i]; }
+    };
+    """)
+    assert "fill" not in left and "struct Both" in left and "float at(int i)" in left
 
 
 def test_the_types_of_whole_numbers_have_the_size_and_sign_that_they_are_named_for() -> None:

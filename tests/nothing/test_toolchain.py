@@ -211,6 +211,13 @@ def test_a_header_that_is_nowhere_is_explained(monkeypatch: pytest.MonkeyPatch) 
     assert "tilewise[cuda-headers]" in refused("#include <cuda_fp16.h>\n__global__ void f() {}")
 
 
+def test_a_toolkits_header_is_found_beside_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "of_cuda.h").write_text("#define TWO 2\n")
+    monkeypatch.setattr(toolchain, "_toolkit_folder", lambda: str(tmp_path))
+    source = '#include "own.cuh"\n#include <of_cuda.h>\n__global__ void f(int *x) { *x = ONE + TWO; }'
+    assert compile_source(source, ["f"], "sm_80", headers={"own.cuh": "#define ONE 1\n"}).cubin
+
+
 def test_host_code_in_a_header_is_told_what_nvrtc_takes() -> None:
     source = '#include "own.h"\n__global__ void f(float *x) { *x = 1; }\n'
     assert "#ifndef __CUDACC_RTC__" in refused(source, headers={"own.h": "inline int g() { return 1; }\n"})
@@ -303,6 +310,12 @@ def test_a_template_without_its_arguments_is_explained() -> None:
     entry = Kernel(source, "tiled<64>", "sm_75")
     with pytest.raises(LaunchError, match=r"at most 64 threads.*__launch_bounds__"):
         entry(1, (65, 1, 1), [None], device="emulator")
+
+
+def test_a_kernel_is_found_by_its_name_where_a_template_has_it_too() -> None:
+    source = "namespace n { template <int N> __global__ void f(int *x) { *x = N; } }\n"
+    binary = compile_source(source + 'extern "C" __global__ void f(int *x) { *x = 0; }', ["f"], "sm_80")
+    assert binary.lowered["f"] == "f"
 
 
 def test_a_c_plus_plus_name_is_found_without_its_mangling() -> None:

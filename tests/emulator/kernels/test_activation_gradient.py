@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,20 @@ def test_many_rows_have_few_sums() -> None:
     matrix = Operand("gradient", 10**6, 300, 300, "bfloat16")
     (step,) = activation_gradient_steps(matrix, matrix, matrix, None, "gelu", False)
     assert step.launch.grid == (512, 1, 1)
+
+
+def test_its_launches_go_to_torchs_current_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[Any, ...]] = []
+    library = SimpleNamespace(stream=lambda _like: 77)
+    monkeypatch.setattr(
+        module, "view", lambda _name, _one: SimpleNamespace(space=(2, 3), dtype="float32", library=library)
+    )
+    monkeypatch.setattr("tilewise.devices.gpu.open", lambda ordinal: f"gpu:{ordinal}")
+    monkeypatch.setattr(module, "_bind", lambda device, *_: lambda *given: started.append((device, *given)))
+    gradient = torch.ones(4, 8)
+    module.pass_on_gpu(gradient, gradient, gradient, None, None, False)
+    addresses = dict.fromkeys(("gradient", "kept", "made"), gradient.data_ptr())
+    assert started == [("gpu:3", addresses, 77)]
 
 
 @pytest.mark.parametrize("activation", [None, "gelu"])
