@@ -146,6 +146,12 @@ def test_a_check_writes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         made.check()
 
 
+@pytest.mark.parametrize("result", ["float16", "float32"])
+def test_a_product_has_the_result_that_is_asked_for(result: str) -> None:
+    made = Product((16, 16, 16), EMULATOR, 1, SPECS["10_turing_tensor_core"], result=result)
+    assert (made.plan.problem.a, made.plan.problem.c, made.settings["result"]) == ("float16", result, result)
+
+
 def test_a_rival_multiplies_and_ends() -> None:
     with Rival("blas", 32, ONE_THREAD) as rival:
         assert rival.about == {"blas": blas_name()}
