@@ -108,12 +108,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
         line(first)
         if sizes is not None:
             _print_cells([others], sizes, 1, below, right, inset=_INSET)
-        elif others:
-            named = zip(below, others, strict=True)
-            line(
-                "  " + ", ".join(f"{name}: {cell}" if name else cell for name, cell in named if cell),
-                hanging=2,
-            )
+        else:
+            cells = zip(below, others, strict=True)
+            named = [f"{name}: {cell}" if name else cell for name, cell in cells if cell]
+            if named:
+                line("  " + ", ".join(named), hanging=2)
 
 
 def _print_cells(

@@ -1,0 +1,96 @@
+"""What the command prints with: tables, progress and JSON, in a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from tests.terminal import Terminal, in_terminal
+from tilewise.cli import draw
+
+WORD = st.text("abcdefghij-/.×|", min_size=1, max_size=22)
+CELL = st.lists(WORD, max_size=6).map(" ".join)
+WORD_OF = ["rung", "shared bytes", "time", "what it is", "GFLOP/s", "settings", "from"]
+
+
+@given(st.data(), st.integers(30, 130), st.integers(1, 7))
+@hypothesis.settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_tables_fit_and_break_no_word(
+    monkeypatch: pytest.MonkeyPatch, data: st.DataObject, columns: int, count: int
+) -> None:
+    names = [f"{WORD_OF[i]} {i}" for i in range(count)]
+    rows = data.draw(st.lists(st.lists(CELL, min_size=count, max_size=count), min_size=1, max_size=4))
+    right = [name for name in names if data.draw(st.booleans())]
+    lines = in_terminal(monkeypatch, columns, lambda: draw.table(names, rows, right))
+    assert max(map(len, lines)) <= columns
+    printed = [word.rstrip(",") for line in lines for word in line.split()]
+    is_named = ":" in "".join(lines) or {word for name in names[1:] for word in name.split()} <= {*printed}
+    assert is_named or not any(cell for row in rows for cell in row[1:])
+    assert lines == [line.rstrip() for line in lines]
+    for row in rows:
+        for word in " ".join(row).split():
+            assert word in printed
+
+
+def test_a_rule_lies_below_the_names_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = in_terminal(monkeypatch, 40, lambda: draw.table(["name", "size"], [["a", "1"]], right=["size"]))
+    assert lines == ["name  size", "─" * 10, "a        1"]
+
+
+def test_a_column_alone_that_is_too_wide_is_broken_into_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = in_terminal(monkeypatch, 30, lambda: draw.table(["x"], [["1 " * 20]], right=["x"]))
+    assert [len(line) for line in lines] == [29, 9] and " ".join(lines).split() == ["1"] * 20
+
+
+def test_cells_below_a_row_too_wide_are_named_and_set_in_further_on_every_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names, cells = [f"name{i}" for i in range(6)], [f"{i}" * 12 for i in range(6)]
+    first, *lines = in_terminal(monkeypatch, 30, lambda: draw.table(names, [cells]))
+    assert first == cells[0] and len(lines) > 2
+    assert [len(line) - len(line.lstrip()) for line in lines] == [2] + [4] * (len(lines) - 1)
+    assert " ".join(map(str.strip, lines)) == ", ".join(map("{}: {}".format, names[1:], cells[1:]))
+
+
+def test_a_row_too_wide_with_nothing_beside_its_first_cell_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"name{i}" for i in range(6)]
+    rows = [["first", *[""] * 5], ["second", *["x" * 12] * 5]]
+    lines = in_terminal(monkeypatch, 30, lambda: draw.table(names, rows))
+    assert lines[:2] == ["first", "second"] and len(lines) > 3
+
+
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, drawn in ((io.StringIO(), False), (Terminal(), True)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with draw.progress("demo") as step:
+            step(0, 2, "first")
+            step(1, 2, "second")
+        assert bool(stream.getvalue()) == drawn
+
+
+@pytest.mark.parametrize(("in_one", "columns"), [(True, 97), (False, 80)])
+def test_a_line_is_as_wide_as_the_terminal_and_elsewhere_80_columns(
+    monkeypatch: pytest.MonkeyPatch, in_one: bool, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", "97")
+    monkeypatch.setattr(sys, "stdout", Terminal() if in_one else io.StringIO())
+    assert draw.width() == columns
+
+
+def test_numbers_that_are_not_finite_stay_json(capsys: pytest.CaptureFixture[str]) -> None:
+    draw.write_json("run", {"a": [float("nan"), float("inf")], "b": (1.5, None)})
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"schema": draw.SCHEMA, "command": "run", "a": ["nan", "inf"], "b": [1.5, None]}
+
+
+# ── when things go wrong ──
