@@ -453,6 +453,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "nothing is known of time" in written["otherData"]["units"]
     code, out, _ = run(capsys, *SMALL, "--json", "--element", "40,3")
     plain = json.loads(out)
+    assert plain["command"] == "explain"
     assert plain["verdict"]["bound"] == "L1 and shared memory" and "lane 3 of warp 8" in plain["element"]
     assert {*plain, *plain["figures"]["banks"]} - {"schema", "command"} == documented_keys("`explain`")
     both = run(capsys, *SMALL, "--thread", "1,33", "--element", "40,3")[1]
