@@ -160,6 +160,16 @@ def test_calls_in_turns_are_timed_without_the_loop_itself(monkeypatch: pytest.Mo
     assert found == pytest.approx({"fast": 0.5, "slow": 40, "nothing": 0}) and len(settled) == 9
 
 
+def test_what_comes_with_the_first_two_calls_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, late = [0], [9_000_000, 8_000_000]
+
+    def call() -> None:
+        now[0] += late.pop() if late else 500
+
+    monkeypatch.setattr(dispatch, "time", SimpleNamespace(perf_counter_ns=lambda: now[0]))
+    assert dispatch._time_in_turns({"call": call}, 1, 10, lambda: None) == {"call": 0.5}
+
+
 def test_a_ratio_says_itself_whether_it_is_over_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
     """Also without a GPU: the times are given."""
     times = dispatch.DispatchTimes(
@@ -177,7 +187,9 @@ def test_times_without_a_gpu_say_that_there_was_none(
     capsys: pytest.CaptureFixture[str], gpu: str | None
 ) -> None:
     bench_commands._print_times(dispatch.DispatchTimes("", 25, True, "torch", 0.5, 0.6, 0.7, 0, 0, gpu=gpu))
-    assert ("No GPU here" in capsys.readouterr().out) is (gpu is None)
+    lines = capsys.readouterr().out.splitlines()
+    assert "operands of our share: torch" in lines
+    assert any("No GPU here" in line for line in lines) is (gpu is None)
 
 
 def smi(monkeypatch: pytest.MonkeyPatch, folder: Path, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -94,6 +95,11 @@ def test_tritons_matmul_stands_beside_a_library_too(found: dict[str, Any]) -> No
     assert speed["budget"] == {"least": 15, "most": None, "aim": None}
 
 
+def test_tritons_matmul_is_of_as_many_operations_as_a_rungs() -> None:
+    rung = Product((128, 128, 128), EMULATOR, 1, SPECS["04_tiled"])
+    assert TritonProduct(128, EMULATOR, 1).flops == rung.flops == 4_194_304
+
+
 def test_tritons_matmul_has_whole_tiles_alone() -> None:
     with pytest.raises(ArgumentError, match="size must be a multiple of 128, not 192"):
         TritonProduct(192, EMULATOR, 1)
@@ -104,6 +110,17 @@ def test_memory_is_counted_in_bytes() -> None:
     before = rivals._status("VmRSS")
     held = np.ones(1 << 26, np.uint8)
     assert held.nbytes / 2 < rivals._status("VmRSS") - before < 2 * held.nbytes
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much memory a process has had")
+@pytest.mark.parametrize(("repeats", "processes"), [(1, 1), (9, 3)])
+def test_memory_is_in_mebibytes_of_three_processes_at_most(
+    monkeypatch: pytest.MonkeyPatch, repeats: int, processes: int
+) -> None:
+    child = SimpleNamespace(about={"growth": 3 << 20})
+    monkeypatch.setattr(emulator, "Rival", lambda *_: contextlib.nullcontext(child))
+    [figure] = emulator._Bench(repeats, TINY, 1)._memory("x")
+    assert (figure.unit, figure.samples) == ("MiB", (3,) * processes)
 
 
 def test_without_numba_its_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

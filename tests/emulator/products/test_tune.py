@@ -120,6 +120,13 @@ def spoil_to_nan(sample: Any) -> Any:
     return spoiled
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32"])
+def test_random_integers_are_many_different_ones(dtype: str) -> None:
+    """Zeros and ones alone would hide most of what a kernel can do wrong."""
+    held = plan_trials.ProductArrays(open_emulator(), operands_of(32, 32, 32, dtype=dtype)).host
+    assert all(len(set(values.tolist())) > 20 for values in held.values())
+
+
 @pytest.mark.parametrize("spoil", [spoil_last, spoil_to_nan])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int8"])
 def test_results_that_differ_are_noticed(dtype: str, spoil: Callable[[Any], Any]) -> None:
