@@ -117,6 +117,9 @@ def test_a_source_that_may_mean_something_else(before: str, given: dict[str, obj
 def test_names_that_the_source_gives_to_types_of_its_own() -> None:
     for own in (
         "struct half { float x; };",
+        "class half;",
+        "union half { float x; };",
+        "enum half { x };",
         "typedef unsigned half;",
         "using half = int;",
         "#define half float",
@@ -213,6 +216,8 @@ def test_names_of_cudas_types() -> None:
         ("_Z1fPKPKf", [("const float * const *", "const float * const", False, False)]),
         ("_Z1fPfi", [("float *", "float", False, False), ("int", None, False, True)]),
         ("_Z1f3Box", [("Box", None, False, False)]),
+        ("_Z1fPFfiE", [("float (int) *", "float (int)", False, False)]),
+        ("_Z1fPFYfiE", [("float (int) *", "float (int)", False, False)]),  # extern "C"
     ],
 )
 def test_what_a_type_points_to(mangled: str, types: list[tuple[str, str | None, bool, bool]]) -> None:

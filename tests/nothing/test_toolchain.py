@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import struct
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +16,7 @@ from typing import Any
 import pytest
 
 from tilewise import Kernel
-from tilewise.errors import ArchError, ArgumentError, CompileError, LaunchError, ToolError
+from tilewise.errors import ArchError, ArgumentError, CompileError, LaunchError, ToolError, UnknownNameError
 from tilewise.gpus import arch_capability
 from tilewise.kernels import RUNGS
 from tilewise.kernels.spec import KernelSpec
@@ -22,7 +25,7 @@ from tilewise.toolchain import compile as toolchain
 from tilewise.toolchain.binary import Binary, Resources
 from tilewise.toolchain.compile import compile_source, known_archs
 from tilewise.toolchain.report import constant_bytes, read_report
-from tilewise.toolchain.signature import read_entries
+from tilewise.toolchain.signature import entry_named, read_entries
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 
@@ -325,6 +328,14 @@ def test_a_c_plus_plus_name_is_found_without_its_mangling() -> None:
     }
 
 
+def test_a_c_plus_plus_name_is_no_part_of_a_longer_one() -> None:
+    entries = ["_Z1fPf", "_Z2ffPf", "_Z10f_and_morePf"]
+    assert [entry_named(name, entries) for name in ("f", "ff")] == entries[:2]
+    for part in ("f_and_mor", "and_more"):
+        with pytest.raises(UnknownNameError):
+            entry_named(part, entries)
+
+
 def test_parameters_are_read_from_the_ptx() -> None:
     source = (
         "struct Matrix { unsigned width, height, pitch; float *elements; };\n"
@@ -437,6 +448,16 @@ def test_a_changed_header_is_compiled_again(empty_cache: Path, counted: list[str
     assert len(counted) == 4
 
 
+def test_a_changed_header_beside_another_is_compiled_again(empty_cache: Path, tmp_path: Path) -> None:
+    """A header's own folder is none of those that are given."""
+    source = '#include "deep/outer.cuh"\nextern "C" __global__ void f(int *x) { *x = VALUE; }'
+    (folder := tmp_path / "deep").mkdir()
+    (folder / "outer.cuh").write_text('#include "inner.cuh"\n')
+    for value in (1234567, 7654321):
+        (folder / "inner.cuh").write_text(f"#define VALUE {value}\n")
+        assert f"{value};" in compiled(source, include_dirs=[tmp_path]).ptx
+
+
 def test_a_computed_include_is_never_taken_from_the_cache(
     empty_cache: Path, counted: list[str], tmp_path: Path
 ) -> None:
@@ -535,3 +556,29 @@ def test_a_call_of_the_compiler_that_fails_is_told(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(nvrtc, "_library", lambda: library)
     with pytest.raises(ToolError, match=r"^NVRTC failed: NVRTC_ERROR_OUT_OF_MEMORY$"):
         nvrtc.compile_program("", "x.cu", (), {})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="has no processes that fork")
+def test_threads_of_a_forked_process_and_of_its_parent_compile() -> None:
+    """A lock that the fork left closed would keep them waiting."""
+    script = """
+        import os, threading
+        from tilewise.toolchain import nvrtc
+
+        def thread_enters():
+            def enter():
+                with nvrtc._UNFORKED:
+                    entered.append(True)
+
+            entered, one = [], threading.Thread(target=enter, daemon=True)
+            one.start()
+            one.join(5)
+            return bool(entered)
+
+        child = os.fork()
+        if not child:
+            os._exit(0 if thread_enters() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the child waits"
+        assert thread_enters(), "the parent waits"
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)

@@ -299,6 +299,7 @@ def test_what_is_written_without_a_device_is_there_for_profiles_and_checks(
         ("__constant__ int *const x[2];", ("uint64", (2,))),
         ("__device__ size_t x = 3;", ("uint64", ())),
         ("typedef short size_t; __device__ size_t x;", None),
+        ("struct float2 { short x, y; }; __device__ float2 x;", None),
         ("#define int short\n__device__ int x;", None),
         ("namespace a { __device__ int x; } __device__ float x;", None),
         ("// __device__ int x;\n__device__ float x;", ("float32", ())),
