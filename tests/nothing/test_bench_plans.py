@@ -12,6 +12,9 @@ from tilewise.bench import plans
 from tilewise.cli.main import main
 from tilewise.devices import gpu
 from tilewise.errors import DeviceUnavailable
+from tilewise.planner import list_candidates, operands_of
+from tilewise.planner.target import target_of
+from tilewise.problem import ELEMENT_BYTES
 
 
 @pytest.mark.parametrize("wrong", [0, 2])
@@ -49,3 +52,9 @@ def test_without_a_gpu_it_says_so(
     monkeypatch.setattr(gpu, "open", refuse)
     assert main(["bench", "plans"]) == 2
     assert "there is no GPU to use" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])
+def test_settings_of_a_measured_plan_repeat_no_type_of_its_problem(dtype: str) -> None:
+    found, _ = list_candidates(operands_of(512, 512, 512, dtype=dtype), target_of("h200"))
+    assert found and not any({*plans._chosen_settings(one).values()} & {*ELEMENT_BYTES} for one in found)

@@ -105,6 +105,12 @@ def test_tritons_matmul_has_whole_tiles_alone() -> None:
         TritonProduct(192, EMULATOR, 1)
 
 
+def test_rows_of_one_thread_are_of_one() -> None:
+    bench = emulator._Bench(1, TINY, 1)
+    assert bench.one.title == "the emulator on 1 CPU thread"
+    assert sum("one thread" in what for _, what, _ in bench.parts()) == 8
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much memory a process has had")
 def test_memory_is_counted_in_bytes() -> None:
     before = rivals._status("VmRSS")
@@ -186,6 +192,19 @@ def test_a_rival_that_is_wrong_says_no_time(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(np, "matmul", lambda a, b, out: out)
     with pytest.raises(SystemExit, match="1,024 of 1,024 elements outside"):
         rivals._blas(32)
+
+
+def test_what_cannot_be_measured_keeps_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise ToolError("it is not here")
+
+    for name in ("_rung_beside_blas", "_triton_beside_blas", "_two_threads", "_beside_simulator", "_launch"):
+        monkeypatch.setattr(emulator._Bench, name, fail)
+    monkeypatch.setattr(emulator._Bench, "_memory", fail)
+    figures = bench_emulator(1, TINY, {}).figures
+    assert [(one.name, one.verdict, one.note) for one in figures] == [
+        (name, "not measured", "it is not here") for name in WORK
+    ]
 
 
 # ── verdicts ──

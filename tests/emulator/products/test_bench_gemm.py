@@ -26,7 +26,7 @@ from tilewise.bench.gemm_figures import (
     summarise,
     timed_row,
 )
-from tilewise.bench.gemm_products import buffer_bytes, count_sets
+from tilewise.bench.gemm_products import Products, buffer_bytes, count_sets
 from tilewise.bench.gemm_timing import Replay, count_launches
 from tilewise.bench.gpu_monitor import Sample, average, parse_sample
 from tilewise.bench.product import WrongResult, fresh_seed
@@ -214,6 +214,11 @@ def test_a_rival_that_computes_something_else_is_none(monkeypatch: pytest.Monkey
     )
     (row,) = measure(FUSED)
     assert row.status == "failed" and "torch eager gives another result" in row.note
+
+
+def test_the_plan_of_a_fused_product_has_all_that_is_fused() -> None:
+    made = Products(torch, "cpu", FUSED, "float32", 1, 1).bind_product(open_emulator())
+    assert made.plan.problem.epilogue.expression == "gelu(acc + bias) + residual"
 
 
 def test_one_that_does_not_fit_is_skipped() -> None:

@@ -372,7 +372,7 @@ def test_a_race_of_integers_is_seen(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 @pytest.mark.parametrize(
-    "word", ["s32[4]<0", "f32[4]<3", "new:s32[4]<3", "matrix:f32[4]", "matrix:f32[4,5]x"]
+    "word", ["s32[4]<0", "f32[4]<3", "new:s32[4]<3", "matrix:f32[4]", "matrix:f32[4,5]x", "q32[4]"]
 )
 def test_words_that_mean_nothing(capsys: pytest.CaptureFixture[str], file: str, word: str) -> None:
     code, _, err = run(capsys, file, "--kernel", "twice", "--grid", "1", "--block", "1", "--arg", word)
