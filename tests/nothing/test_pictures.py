@@ -73,6 +73,16 @@ def test_a_warps_number_stands_in_the_middle_of_what_it_has() -> None:
     assert found == {"w0": (124, 79), "w1": (124, 127), "w2": (172, 79)}
 
 
+def test_words_of_a_picture_are_as_they_were_given() -> None:
+    """Names of kernels, and lines of their code, have signs that mean something in SVG."""
+    words = 'f<3>(&x) < "y"'
+    drawing = Drawing(words, words, 200)
+    drawing.text(1, 2, words)
+    drawing.rect(1, 2, 3, 4, "f-good", words)
+    svg = ElementTree.fromstring(drawing.to_svg())
+    assert [part.text for part in svg.iter() if part.text == words] == [words] * 4
+
+
 @given(
     st.lists(st.integers(0, 400), min_size=2, max_size=9, unique=True).map(sorted),
     st.integers(-50, 50), st.integers(0, 300),

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.documented import documented_keys
+from tests.notebook import notebook_frame
 from tilewise.cli.main import main
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.errors import ArgumentError, UnknownNameError
@@ -126,6 +127,10 @@ def drawn(found: Explanation, figure: str, kind: str) -> list[ElementTree.Elemen
     return [
         part for part in ElementTree.fromstring(found.figure(figure)).iter() if part.tag.endswith("}" + kind)
     ]
+
+
+def test_a_notebook_shows_the_page_in_a_frame(conflicted: Explanation) -> None:
+    assert notebook_frame(conflicted) == (conflicted.subject.title, conflicted.html())
 
 
 def test_what_is_drawn_lies_within_its_picture(conflicted: Explanation) -> None:
@@ -264,6 +269,14 @@ def test_a_warp_that_waits_for_nobody_is_where_it_would_be_alone(events: list[tu
         assert [(one.kind, one.start, one.count) for one in together if one.warp == warp] == [
             (one.kind, one.start, one.count) for one in alone
         ]
+
+
+def test_events_that_are_not_shown_take_no_time() -> None:
+    what = np.array([EventKind.LOAD, EventKind.CLOSE, EventKind.STORE])
+    zeros = np.zeros_like(what)
+    events = SimpleNamespace(block=zeros, place=zeros, warp=zeros, what=what)
+    recording = SimpleNamespace(events=events, places=[SimpleNamespace(name="ld")])
+    assert [(one.start, one.event) for one in list_spans(cast(Recording, recording), 0)] == [(0, 0), (1, 2)]
 
 
 def test_a_warp_waits_for_what_its_own_mbarrier_was_told() -> None:
@@ -518,6 +531,8 @@ def test_the_climb(
         assert text in kept
     assert climb.rungs["05_tiled_conflicted"].seconds > 5 * climb.rungs["04_tiled"].seconds
     assert "04_tiled" in climb.text and json.dumps(climb.to_dict())
+    assert climb.to_dict()["title"] == climb.title == "The ladder: 3 rungs on NVIDIA H200"
+    assert notebook_frame(climb) == (climb.title, climb.html())
     sizes = [one.subject.title.split()[1] for one in climb.explanations.values()]
     assert sizes == ["32×32×128", "256×256×128", "256×256×128"], "what a rung takes"
     assert "figures of rungs are of 256×256×128, or of what a rung takes" in climb.text
