@@ -69,7 +69,8 @@ class NamedMatrix:
         index, which = (addresses - self.address) // self.itemsize, np.zeros(addresses.shape, np.int64)
         if self.count > 1 and self.stack_stride:
             which, index = index // self.stack_stride, index % self.stack_stride
-        if self.row_stride >= self.column_stride:
+        # NOTE: of a single row or column in a dense matrix, both strides are 1.
+        if (self.row_stride, self.rows) >= (self.column_stride, self.columns):
             row, rest = np.divmod(index, max(self.row_stride, 1))
             column = rest // max(self.column_stride, 1)
         else:

@@ -14,7 +14,7 @@ from tilewise.emulator.layout import Space
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.errors import ArgumentError
 from tilewise.instruments.block_views import find_owners, find_steps, list_patterns, machine_widths
-from tilewise.instruments.recording import Recording
+from tilewise.instruments.recording import NamedMatrix, Recording
 
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 NAIVE = """extern "C" __global__ void mm(const float*A, const float *B, float *C, int n, int k) {
@@ -116,6 +116,37 @@ def test_the_block_of_an_element_is_found(element: tuple[int, int]) -> None:
     assert owners is not None
     assert owners.at(*element) == (recording.blocks[0], row % 16 // 2, row % 2 * 16 + column % 16)
     assert len(find_steps(recording, owners)) == 48
+
+
+SIZES = st.integers(1, 4)
+
+
+@given(
+    SIZES,
+    SIZES,
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.integers(0, 3),
+    st.sampled_from([1, 4]),
+    st.booleans(),
+)
+@settings(max_examples=80, deadline=None)
+def test_an_element_is_found_at_its_address_and_nothing_between_or_beside_them(
+    rows: int, columns: int, count: int, pad: int, gap: int, itemsize: int, turned: bool
+) -> None:
+    stride = columns + pad
+    stack = rows * stride + gap if count > 1 else 0
+    matrix = NamedMatrix("a", 4096, rows, columns, stride, 1, "x", itemsize, count, stack)
+    held = {
+        4096 + itemsize * (which * stack + row * stride + column): (row, column, which)
+        for which in range(count) for row in range(rows) for column in range(columns)
+    }  # fmt: skip
+    if turned:
+        matrix, held = matrix.transposed(), {at: (column, row, n) for at, (row, column, n) in held.items()}
+    assert matrix.bytes == max(held) + itemsize - 4096
+    addresses = np.arange(4096 - 8 * itemsize, max(held) + 64 * itemsize, itemsize)
+    found = zip(*(one.tolist() for one in matrix.find(addresses)), strict=True)
+    assert [*found] == [held.get(at, (-1, -1, -1)) for at in addresses.tolist()]
 
 
 def test_a_matrix_that_is_read_as_its_transpose_is_named_as_one() -> None:
