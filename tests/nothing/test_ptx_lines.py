@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewise.emulator.profiling.counted import InstructionRuns
-from tilewise.instruments.flow import Line
+from tilewise.instruments.flow import Line, _condition_lines, _routine_runs
 from tilewise.instruments.machine import _by_line, _share_after_merging, _sum_branches
 from tilewise.toolchain.lines import MachineInstruction
 
@@ -96,3 +96,28 @@ def test_loads_and_stores_of_a_line_that_were_merged(
     line = Line(asked, 32 * asked, asked, 32 * asked, {name}, False)
     assert _share_after_merging(MachineInstruction(0, text, ptx=4), runs, widest, line) == share
     assert _share_after_merging(MachineInstruction(0, text, ptx=4), runs, widest, None) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_u64)", 3),
+        ("@P0 CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_u64)", None),  # of some operands alone
+        ("CALL.REL.NOINC `($__internal_1_$__cuda_sm3x_div_rn_noftz_f32_slowpath)", None),
+        ("CALL.REL.NOINC `(mine)", None),
+    ],
+)
+def test_a_routine_that_every_thread_calls_runs_as_often_as_its_line(text: str, runs: int | None) -> None:
+    (line,) = _by_line(counts_of(ran(4, "div", 0, 7, on=3))).values()
+    figures = _routine_runs(MachineInstruction(0, text, ptx=4), {4: line})
+    assert (None if figures is None else int(figures[0])) == runs
+
+
+def test_the_condition_of_a_branch_is_set_before_it() -> None:
+    """It may read two predicates: its guard, and an operand."""
+    texts = {
+        3: "ISETP.NE.AND P1, PT, R0, RZ, PT", 4: "ISETP.GE.AND P0, PT, R0, R1, PT", 5: "IADD3 R0, R0, 0x1, RZ",
+        6: "@!P0 BRA P1, `(.L_x_1)",
+    }  # fmt: skip
+    block = [MachineInstruction(16 * line, text, ptx=line) for line, text in texts.items()]
+    assert _condition_lines(block) == [4, 3]

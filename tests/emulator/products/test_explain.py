@@ -117,6 +117,8 @@ def test_every_part_has_what_it_needs(conflicted: Explanation) -> None:
             assert panel.table.rows and {len(row) for row in panel.table.rows} == {len(panel.table.head)}
     page = conflicted.html()
     assert {*re.findall(r"<b>(\w+)</b>: ", page)} == {*LABELS}, "what each label of a number means"
+    numbers = dict(re.findall(r'<data data-fact="([^"]*)" value="([^"]*)">', page))
+    assert numbers == {name: escape(str(value)) for name, value in conflicted.facts.items()}
     guesses = [escape(panel.guess) for panel in conflicted.panels if panel.guess]
     assert re.findall(r'<p class="guess">A guess first: (.*)</p>', page) == guesses and guesses
     with pytest.raises(UnknownNameError, match="figure 'bank' is not known; did you mean 'banks'"):
