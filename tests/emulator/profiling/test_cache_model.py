@@ -214,6 +214,13 @@ def test_sectors_are_told_as_bytes_too(more: int) -> None:
     assert figures["l1tex__m_xbar2l1tex_read_bytes.sum"] == 32 * (128 + more)
 
 
+@pytest.mark.parametrize("touched", [(), (range(0),)])
+def test_where_nothing_is_read_nothing_is_hit(touched: tuple[range, ...]) -> None:
+    figures = {one.name: one.value for one in model_traffic(_blocks(*touched), "h200").metrics()}
+    rates = [value for name, value in figures.items() if name.endswith("hit_rate.pct")]
+    assert len(rates) >= 2 and not any(rates)
+
+
 def test_what_shared_memory_takes_the_l1_has_not() -> None:
     """2,048 sectors are 64 KiB, read twice: they stay in 228 KiB, and not in the 28 KiB beside 200 of shared memory."""
     sectors = np.tile(np.arange(2048), 2)

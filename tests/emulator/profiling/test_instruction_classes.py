@@ -21,6 +21,7 @@ from tests.emulator.profiling.test_against_hardware import profiled
 from tests.hardware import instructions
 from tilewise.instruments.instruction_metrics import instruction_metrics, unclassified_opcode_notes
 from tilewise.instruments.machine import Machine, MachineRuns
+from tilewise.instruments.metric import ESTIMATED
 from tilewise.instruments.profile import Profile
 from tilewise.toolchain.lines import MachineInstruction
 
@@ -90,6 +91,11 @@ def test_every_counter_follows_from_the_runs() -> None:
                 compared += 1
     assert compared > 15_000
     assert {name for name in counted if name.startswith("smsp__sass_thread_inst_executed_op_")} <= told
+
+
+def test_how_many_threads_run_an_instruction_is_an_estimate() -> None:
+    labels = {metric.label for name, metric in made(recorded()["rows"][0]).items() if "thread_inst" in name}
+    assert labels == {ESTIMATED}
 
 
 def test_every_opcode_has_a_class_and_a_pipe() -> None:
