@@ -21,10 +21,11 @@ from tests.tensor_model import Box, rows_of
 from tests.thorough import examples
 from tilewise.devices.emulated import open_emulator
 from tilewise.devices.host_memory import AdoptedMemory
+from tilewise.emulator.running.fault_report import Range
 from tilewise.errors import ArgumentError, KernelFault
 from tilewise.instruments.advice import STORE
-from tilewise.instruments.checking import Checker, check_bound
-from tilewise.instruments.findings import Finding
+from tilewise.instruments.checking import Checker, _array, _merge_repeated, check_bound
+from tilewise.instruments.findings import Access, Finding
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -468,3 +469,19 @@ extern "C" __global__ void races(int *out)
     first, left_out = races.check(1, 32, [np.zeros(32, np.int32)])
     assert (first.kind, left_out.kind) == (every[0].kind, "left-out")
     assert left_out.count == sum(item.count for item in every[1:])
+
+
+def test_where_two_arrays_meet_the_address_is_of_the_second() -> None:
+    ranges = [Range(4096, 64, "a"), Range(4160, 32, "b")]
+    named = [_array(address, ranges) for address in (4095, 4096, 4159, 4160, 4191, 4192)]
+    assert named == ["", "a at byte 0", "a at byte 63", "b at byte 0", "b at byte 31", ""]
+
+
+def test_a_line_is_one_finding_for_each_space_it_is_wrong_in() -> None:
+    """One read through a generic address may be unset in both."""
+    side = Access("read", (0, 0, 0), (0, 0, 0), 0, 7, "ld.u32 %r1, [%rd1];")
+    found = [
+        Finding("initcheck", "unset", "", "", "k", count, space, now=side)
+        for space, count in (("shared", 1), ("global", 2), ("shared", 4))
+    ]
+    assert sorted((one.space, one.count) for one in _merge_repeated(found)) == [("global", 2), ("shared", 5)]
