@@ -158,7 +158,18 @@ def test_a_matrix_that_is_read_as_its_transpose_is_named_as_one() -> None:
     sizes = {name: (one.rows, one.columns) for name, one in recording.matrices.items()}
     assert sizes == {"A": (48, 64), "Aᵀ": (64, 48), "B": (48, 32), "C": (64, 32)}
     moves, given = recording.touched("Aᵀ", EventKind.LOAD), recording.touched("A", EventKind.LOAD)
-    assert (moves.row == given.column).all() and (moves.column == given.row).all() and len(moves.row)
+    assert (moves.row == given.column).all() and (moves.column == given.row).all()
+    assert len(moves) == len(moves.row) > 0
+
+
+def test_of_a_block_that_writes_nothing_there_are_no_owners() -> None:
+    source = NAIVE.replace("float s = 0;", "float s = 0; if (blockIdx.x) return;")
+    arrays = [np.ones(shape, "float32") for shape in ((64, 48), (48, 32), (64, 32))]
+    kernel = tw.Kernel(source, "mm", "sm_90")
+    for block, is_owned in ((0, True), (1, False)):
+        recording = kernel.record((2, 4), (16, 16), [*arrays, 32, 48], blocks=[block])
+        recording.roles.setdefault("c", "C")
+        assert (find_owners(recording) is not None) is is_owned
 
 
 def test_the_element_of_a_plan_is_found_in_its_tile() -> None:
