@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -168,8 +169,8 @@ def test_of_a_block_that_writes_nothing_there_are_no_owners() -> None:
     kernel = tw.Kernel(source, "mm", "sm_90")
     for block, is_owned in ((0, True), (1, False)):
         recording = kernel.record((2, 4), (16, 16), [*arrays, 32, 48], blocks=[block])
-        recording.roles.setdefault("c", "C")
-        assert (find_owners(recording) is not None) is is_owned
+        named = replace(recording, roles={"c": "C"})
+        assert (find_owners(named) is not None) is is_owned and find_owners(recording, (0, 31)) is None
 
 
 def test_the_element_of_a_plan_is_found_in_its_tile() -> None:
