@@ -19,7 +19,7 @@ __all__ = ["ARCHS", "RungCard", "card", "markdown", "whole_source"]
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 
 _OWN_INCLUDE = re.compile(r"^#include <(tilewise/[\w.]+)>.*\n?", re.MULTILINE)
-_MANY = 16  # values from which on only the first and the last are shown
+_MANY = 16  # values; of more, only the first and the last are shown
 
 
 @dataclass(frozen=True, slots=True)
