@@ -155,6 +155,12 @@ def test_ladder_shows_a_rung(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\n".join(f"// {line}" for line in about) in SPECS["02_one_block"].source
 
 
+def test_of_many_values_of_a_setting_the_first_and_the_last_are_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "cluster=2|1, tiles=1…128\n" in run(capsys, "ladder", "13_warp_specialised")[1]
+
+
 def test_ladder_prints_a_source(capsys: pytest.CaptureFixture[str]) -> None:
     """With what it includes, so that it can be edited and compiled by itself."""
     code, out, _ = run(capsys, "ladder", "08_register_tiled", "--source")
