@@ -186,7 +186,7 @@ CASES: dict[str, Case] = {
     "plan saved nowhere": (
         lambda: plan().save("/no/plan.json"),
         ArgumentError,
-        ("path", "cannot be written"),
+        ("path", "cannot be written: No such file or directory", "'/no/plan.json'"),
     ),
     # names
     "unknown rung": (lambda: ladder["04_tilde"], UnknownNameError, ("rung", "'04_tilde'", "'04_tiled'")),

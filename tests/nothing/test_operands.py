@@ -59,6 +59,18 @@ def test_dense_operands_are_of_the_problem_that_they_were_made_for(
     assert Operands.of(problem).problem() == problem
 
 
+@given(m=SIZES, n=SIZES, k=SIZES, element=ELEMENTS)
+def test_dense_matrices_by_pointers_lie_a_multiple_of_their_step_apart(
+    m: int, n: int, k: int, element: str
+) -> None:
+    """The widest step of those that are a power of two, and no wider than what is read at once."""
+    for one in Operands.of(Problem(m, n, k, 2, element, element, element, pointers=True))[:3]:
+        (step,) = one.stack
+        assert one.by_pointers and one.rows * one.columns % step == 0
+        assert one.alignment == step * one.itemsize
+        assert one.alignment == 16 or one.rows * one.columns // step % 2 == 1
+
+
 @given(
     st.lists(
         st.tuples(

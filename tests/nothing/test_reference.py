@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewise.quantize import Quantized
 from tilewise.reference import compare, multiply, poisoned
 
 TYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -267,3 +268,15 @@ def test_nothing_to_compare_passes() -> None:
     no_terms = np.empty((2, 0), np.float32), np.empty((0, 3), np.float32)
     assert compare(np.zeros((2, 3), np.float32), *no_terms)
     assert not compare(np.ones((2, 3), np.float32), *no_terms)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_products_that_tensor_cores_drop_are_allowed_of_8_bits_alone(scaled: bool) -> None:
+    """What lies 14 places below the largest product is gone, of numbers with scales too."""
+    small = np.full((1, 32), 2.0**-7)
+    small[0, 0] = 1
+    for kind, allowed in ((ml_dtypes.float8_e4m3fn, True), (np.float16, False)):
+        a, b = small.astype(kind), small.T.astype(kind)
+        one = np.ones((1, 1), np.float32)
+        given = (Quantized(a, 4 * one), Quantized(b, one)) if scaled else (a, b)
+        assert bool(compare(4 * one if scaled else one, *given)) == allowed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,7 @@ def test_a_module_of_ptx_knows_what_ptx_says() -> None:
         ("count", [[1], [2, 3]], "must be int32 for `int count`"),
         ("pair", 3, r"^module\['pair'\] must be an array or bytes, as the type of the variable pair is not known"),
         ("where", None, "must be an array, a number or bytes"),
+        ("c", SimpleNamespace(__cuda_array_interface__={}), r"^module\['c'\] must lie in host memory, not 'SimpleN"),
         ("tabel", 1, "variable 'tabel' is not known; did you mean 'table'"),
     ],
 )  # fmt: skip
