@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tests.framed import marked
 from tests.thorough import examples
-from tilewise.calls import Choice
+from tilewise.calls import Choice, ready
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
 from tilewise.instruments.checking import check_bound
@@ -291,3 +292,23 @@ def test_what_an_arch_does_not_have_is_refused(arch: str, given: dict[str, Any],
     operands = dense((64, 64, 64), "nn", element=str(found["element"]))
     with pytest.raises(ArgumentError, match=wrong):
         bind(SPEC, found, operands, operands, open_emulator(), arch)
+
+
+def test_a_product_made_ready_holds_its_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, made = open_emulator(), []
+    a, out = device.zeros((16, 256), "float16"), device.zeros((16, 16), "float16")
+    b = device.zeros((256, 16), "float16")
+    empty = device.empty
+
+    def note(*args: Any) -> Any:
+        array = empty(*args)
+        made.append(weakref.ref(array))
+        return array
+
+    monkeypatch.setattr(device, "empty", note)
+    settings = (("partition", SMALL), ("split", 2))
+    call = ready(a, b, out, device, Choice(specs=(SPEC,), settings=settings))
+    (workspace,) = made
+    assert workspace().nbytes == call.made.bound.workspace_bytes > 0
+    del call
+    assert workspace() is None

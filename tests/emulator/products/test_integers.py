@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.thorough import examples
+from tilewise import interop
+from tilewise.calls import Choice
+from tilewise.describe import result_shapes
+from tilewise.devices.emulated import open_emulator
+from tilewise.epilogue import view_arrays
 from tilewise.errors import ArgumentError
+from tilewise.host_arrays import multiply_staged
 from tilewise.kernels.gemm.general import SPEC as GENERAL
 from tilewise.kernels.gemm.general import fits
 from tilewise.planner import choose, operands_of, target_of
@@ -98,6 +104,20 @@ def test_types_that_are_converted_and_results_that_are_given() -> None:
     groups = tw.grouped_matmul(a.astype("int8"), np.stack([b.astype("int8")] * 2), np.array([4, 9], "int32"))
     assert (groups == expected(a.astype("int8"), b.astype("int8"))).all()
     assert (tw.matmul(a, b.astype("float32")) == (a.astype("float32") @ b.astype("float32"))).all()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int64", "float64"])
+def test_a_copy_on_a_device_is_multiplied_in_the_type_of_the_sums(dtype: str) -> None:
+    """Whatever the host array holds that it is written to then."""
+    arrays = {
+        "a": np.full((2, 3), 9, "int8"),
+        "b": np.full((3, 4), 9, "int8"),
+        "out": np.zeros((2, 4), dtype),
+    }
+    a, b, out = (interop.view(name, array) for name, array in arrays.items())
+    shapes = result_shapes(a.shape, b.shape)
+    made = multiply_staged(a, b, view_arrays(None), shapes, open_emulator(), Choice(), out)
+    assert made.dtype == np.int32 and (made == 243).all()
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,11 @@ def test_a_stack_is_launched_product_by_product_where_the_kernel_takes_one() -> 
     assert len(tw.profile(plan_of("04_tiled", "h200", "float32", batch=3)).all) == 3
 
 
+def test_the_groups_of_a_plan_have_all_rows_between_them() -> None:
+    profile = tw.profile(plan(31, 20, 16, gpu="h200", groups=3))
+    assert profile["tilewise__bytes_global_op_st.sum"] == 4 * 31 * 20
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize("order", ["eager", "late", 7])
 def test_nothing_is_wrong_with_plans(order: str | int) -> None:
