@@ -119,6 +119,14 @@ def test_derived_peaks_meet_the_vendors_figures(gpu: Gpu) -> None:
 
 
 @every_gpu
+def test_a_source_says_of_each_peak_whether_it_is_derived(gpu: Gpu) -> None:
+    derived, _, printed = gpu.source.partition("Peaks derived: ")[2].partition("; as published: ")
+    known = [kind for kind in table.KINDS if getattr(gpu.peaks, kind) is not None]
+    assert sorted(derived.split(", ") + (printed.split(", ") if printed else [])) == sorted(known)
+    assert all(getattr(gpu.published, kind) is not None for kind in printed.split(", ") if kind)
+
+
+@every_gpu
 def test_no_peak_is_a_sparse_one(gpu: Gpu) -> None:
     """Halving the elements doubles the dense rate; a sparse figure among dense ones would show as four."""
     peaks = gpu.peaks
