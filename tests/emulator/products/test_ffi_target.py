@@ -99,6 +99,22 @@ def test_the_stream_of_a_call_is_xlas_own(stream: int) -> None:
     assert found == [stream]
 
 
+def test_memory_is_taken_from_xla_and_given_back() -> None:
+    asked: list[int] = []
+
+    def give(size: int) -> int:
+        asked.append(size)
+        return 0x7F00_0000_1000
+
+    def handle(pointer: Any) -> None:
+        frame = pointer.contents
+        frame.free(768, frame.allocate(768))
+
+    xla = FakeXla(allocate=give)
+    assert xla.call(handle, [], [], ProductAttributes()) is None
+    assert asked == [768] and xla.freed == [(0x7F00_0000_1000, 768)]
+
+
 def test_element_types_have_xlas_numbers() -> None:
     jax: Any = pytest.importorskip("jax")
     header = Path(jax.ffi.include_dir(), "xla/ffi/api/c_api.h").read_text()

@@ -157,6 +157,7 @@ def test_what_no_device_runs_is_refused_before_one_is_looked_for(
         ({"name": ""}, "name must be a text that is not empty"),
         ({"defines": ["BY"]}, "defines must map names to values"),
         ({"headers": "x"}, "headers must map names to values"),
+        ({"headers": ""}, "headers must map names to values"),
         ({"options": "-G"}, "options must be a list of texts"),
         ({"include_dirs": "here"}, "include_dirs must be a list of texts"),
     ],
