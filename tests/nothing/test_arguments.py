@@ -293,6 +293,10 @@ class Lying:
         return int(self._array)
 
 
+def test_a_fraction_is_refused_where_no_type_of_it_has_so_many_bits() -> None:
+    refused(Parameter("p", "b8", 1, 1), 1.5, "must be an integer for a parameter of 8 bits", "1.5")
+
+
 def test_an_array_of_one_element_is_no_number() -> None:
     one = np.array([7.0], np.float32)
     told = SimpleNamespace(__array_interface__=one.__array_interface__)  # of the instance, not of its type

@@ -244,6 +244,28 @@ def test_a_launch_that_the_driver_refuses_says_which() -> None:
     assert started.device._ledger.running() == "at work"
 
 
+@pytest.mark.parametrize(
+    ("message", "is_full"),
+    [
+        ("CUDA_ERROR_OUT_OF_MEMORY: the GPU has not enough free memory", True),
+        ("RuntimeError: Failed to allocate memory from pool, while allocating 64 bytes on gpu:0", True),
+        ("CUDA_ERROR_ILLEGAL_ADDRESS: a kernel left its memory", False),
+    ],
+)
+def test_a_full_gpu_has_no_memory_and_other_errors_go_on(message: str, is_full: bool) -> None:
+    def allocate(nbytes: int, stream: Any) -> Any:
+        raise DeviceError(message)
+
+    device: Any = StartedLaunches(()).device
+    device._resource = SimpleNamespace(allocate=allocate)
+    stream = SimpleNamespace(_native=None)
+    if is_full:
+        assert device._take(64, stream) is None
+    else:
+        with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
+            device._take(64, stream)
+
+
 def test_the_drivers_functions_are_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     results = words.driver().CUresult
 

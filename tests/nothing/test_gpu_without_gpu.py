@@ -352,6 +352,8 @@ def test_what_dlpack_cannot_tell_is_refused() -> None:
         Exported(np.zeros(3), read_only=True, versioned=False),
         Exported(np.zeros(3, [("a", "i1"), ("b", "f4")])["b"]),  # strides of 5 bytes
         Exported(np.zeros(3, "S4")),
+        Exported(np.zeros(3, ">f4")),
+        Exported(np.zeros(3, ">i8")),
     ):
         with pytest.raises(BufferError):
             refused.__dlpack__()

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import struct
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +18,16 @@ import pytest
 import tilewise as tw
 from tilewise.cli import train_command
 from tilewise.errors import ArgumentError
+from tilewise.explain.chart import Line
+from tilewise.nn import curves
 from tilewise.nn import digits as samples
 from tilewise.nn.digit_strokes import make_digits
 from tilewise.nn.float64_model import Float64Model
 from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward
 from tilewise.nn.network import join_halves, split_weights
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
+from tilewise.nn.trainer import order_samples
+from tilewise.nn.training import EpochFigures, TrainingFigures
 from tilewise.toolchain import cache
 
 Array = npt.NDArray[Any]
@@ -131,6 +136,28 @@ def test_a_wrong_option_is_named(name: str, value: object) -> None:
     with pytest.raises(ArgumentError) as refused:
         tw.nn.TrainingOptions(**{name: value})  # type: ignore[arg-type]
     assert refused.value.argument == name
+
+
+def test_each_epoch_takes_the_samples_in_an_order_of_its_own() -> None:
+    """Every sample once at most, in whole batches; another seed has other orders, and the same has the same."""
+    options = tw.nn.TrainingOptions()
+    count = 3 * options.batch + 1
+    orders = [order_samples(options, count, epoch).tolist() for epoch in range(3)]
+    orders.append(order_samples(replace(options, seed=options.seed + 1), count, 0).tolist())
+    assert all(len(set(order)) == 3 * options.batch and set(order) <= set(range(count)) for order in orders)
+    assert len(set(map(tuple, orders))) == 4
+    assert order_samples(options, count, 2).tolist() == orders[2]
+
+
+def test_a_mean_of_losses_is_drawn_in_the_middle_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Line] = []
+    monkeypatch.setattr(curves, "draw_lines", lambda _, __, ___, lines, *____: drawn.extend(lines))
+    epochs = [EpochFigures(epoch, 0.5 / epoch, 0.75, 0.6, 8, 1.0, 4, [2.5, 1.5]) for epoch in (1, 2)]
+    network: Any = None
+    curves.draw_learning(TrainingFigures(tw.nn.TrainingOptions(), "", "", "", True, epochs, network))
+    training, test, accuracy = (line.points for line in drawn)
+    assert training == [(0.25, 2.5), (0.75, 1.5), (1.25, 2.5), (1.75, 1.5)]
+    assert (test, accuracy) == ([(1, 0.5), (2, 0.25)], [(1, 75), (2, 75)])
 
 
 def test_two_halves_are_the_weight() -> None:
