@@ -459,6 +459,17 @@ def test_memory_is_freed_after_every_stream_that_used_it(device: PretendDevice) 
     assert device.told == [(1, "waits for", 7), ("freed",)]
 
 
+def test_a_captured_copy_keeps_both_memories(device: PretendDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as the graph; captured work cannot wait for work outside."""
+    monkeypatch.setattr(GpuArray, "_transfer", lambda *_, **__: None)
+    source, target, held = array_on(device), array_on(device), list[Any]()
+    device._capturing = SimpleNamespace(keep=held.append)
+    device.current_stream = device.stream(7)
+    target.copy_from(source)
+    assert held == [source._memory, target._memory]
+    assert not device.told
+
+
 @pytest.mark.parametrize("stream", [None, 1, 7])
 def test_what_another_library_has_in_flight_is_waited_for(device: PretendDevice, stream: int | None) -> None:
     described = {"version": 3, "shape": (), "typestr": "<f4", "data": (4096, False), "stream": stream}

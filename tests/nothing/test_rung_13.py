@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.rungs import Placed, build, changed, operands_of, place_steps
 from tilewise.errors import ArchError, ArgumentError, LaunchError
 from tilewise.gpus import limits
-from tilewise.kernels.ladder.rung_13_warp_specialised import BLOCK_N, SPEC, is_aligned
+from tilewise.kernels.ladder.rung_13_warp_specialised import BLOCK_N, SPEC, candidates, is_aligned
 from tilewise.kernels.spec import MapSlot, Operands, Step, ceil_div
 from tilewise.problem import Problem
 
@@ -127,3 +127,9 @@ def test_refusals() -> None:
     wide = Operands.of(Problem(1, 2**31, 1, a="float16", b="float16", c="float16"))
     with pytest.raises(LaunchError, match=r"n must be less than 2\^31"):
         SPEC.check(wide, SPEC.complete({}))
+
+
+@pytest.mark.parametrize(("m", "sizes"), [(1, {1}), (128, {1}), (129, {1, 2}), (4096, {1, 2})])
+def test_a_cluster_is_proposed_where_both_its_blocks_have_rows(m: int, sizes: set[int]) -> None:
+    operands = Operands.of(Problem(m, 256, 64, 1, "float16", "float16", "float16"))
+    assert {settings["cluster"] for settings in candidates(operands, {}, 132)} == sizes

@@ -131,7 +131,10 @@ def test_terms(name: str) -> None:
     def theirs(a: Any, b: Any, bias: Any, c: Any, residual: Any) -> Any:
         return functional.silu(0.5 * (a @ b) - 2 * c + bias) + residual
 
-    assert_same(ours, theirs, a, b, bias, c, residual)
+    inputs = (a, b, bias, c, residual)
+    assert_same(ours, theirs, *inputs)
+    for alone in (bias, c):
+        assert_same(ours, theirs, *(one.detach().requires_grad_(one is alone) for one in inputs))
 
 
 def test_complex_numbers() -> None:
