@@ -16,7 +16,7 @@ from tilewise.gpus import GPUS
 from tilewise.kernels import KERNELS
 from tilewise.kernels.spec import access_bytes
 from tilewise.operands import Operand, Operands
-from tilewise.plan import Plan
+from tilewise.plan import Plan, Tile
 from tilewise.planner import (
     choose,
     list_candidates,
@@ -172,6 +172,26 @@ def test_matrices_given_by_pointers_have_the_fastest_kernel_that_reads_them_as_t
     operands = operands_of(512, 512, k, dtype=dtype, layout=layout, batch=4, pointers=True)
     found = {one.spec.name for one in list_candidates(operands, H200)[0]}
     assert found == {kernel, "general"} and choose(operands, H200).spec.name == kernel
+
+
+@pytest.mark.parametrize(
+    ("given", "across", "k"),
+    [
+        ({"partition": "64x64x64", "element": "float16", "cluster": "2x1"}, (2, 1), 16),
+        ({"partition": "64x64x64", "element": "bfloat16", "cluster": "1x2"}, (1, 2), 16),
+        ({"partition": "64x64x128", "element": "int8"}, (1, 1), 32),
+        ({"partition": "64x64x32", "element": "float32"}, (1, 1), 8),
+        ({"partition": "64x64x128", "element": "float16", "widened": "int8"}, (1, 1), 16),
+    ],
+)
+def test_hoppers_instructions_have_32_bytes_of_k_as_they_are_multiplied(
+    given: dict[str, object], across: tuple[int, int], k: int
+) -> None:
+    """And a cluster has so many blocks down and across."""
+    spec = KERNELS["wgmma"]
+    tiles = spec.tiles(spec.complete(given))
+    assert (tiles["cluster"].m, tiles["cluster"].n) == (64 * across[0], 64 * across[1])
+    assert tiles["instruction"] == Tile(64, 64, k)
 
 
 # ── every GPU, every type, any size ──
