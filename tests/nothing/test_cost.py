@@ -11,13 +11,14 @@ import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
 from tilewise.kernels import KERNELS
+from tilewise.kernels.gemm.wgmma import finished_in_boxes
 from tilewise.kernels.spec import Work
 from tilewise.operands import Operands
 from tilewise.planner import choose, operands_of, target_of
 from tilewise.planner.constants import Constants, UnitCost, scaled
 from tilewise.planner.cost import copy_seconds, count_resident, estimate, predict, predict_work
 from tilewise.planner.target import Target
-from tilewise.problem import Tile
+from tilewise.problem import Epilogue, EpilogueArray, Problem, Tile
 
 INF = float("inf")
 FREE = UnitCost(INF, 0, 0, INF)
@@ -160,3 +161,21 @@ def test_rates_that_are_not_published_follow_from_those_that_are(name: str) -> N
         )
         assert without == told, field
         assert more != told, field  # and it is of some account
+
+
+@pytest.mark.parametrize(
+    ("result", "array", "inside"),
+    [
+        ("float32", EpilogueArray("x", "float32", by_row=False), True),
+        ("float32", EpilogueArray("x", "bfloat16"), False),
+        ("bfloat16", EpilogueArray("x", "bfloat16"), True),
+        ("bfloat16", EpilogueArray("x", "float32"), False),
+    ],
+)
+def test_an_epilogue_is_done_in_boxes_where_its_arrays_have_such(
+    result: str, array: EpilogueArray, inside: bool
+) -> None:
+    """Boxes of results of 16 bits have arrays of 16 bits beside them, and those of float32 none; a bias needs none."""
+    epilogue = Epilogue("acc + x", (array,))
+    problem = Problem(64, 64, 64, 1, "bfloat16", "bfloat16", result, epilogue=epilogue)
+    assert finished_in_boxes(Operands.of(problem)) == inside

@@ -18,6 +18,7 @@ from tests.thorough import examples
 from tilewise.calls import BoundProduct
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
+from tilewise.kernels.stack import table_size
 from tilewise.matrices import view_matrices
 from tilewise.operands import Operands
 from tilewise.problem import Epilogue, EpilogueArray, Layout, Problem
@@ -381,6 +382,17 @@ def test_a_plan_has_pointers() -> None:
     plan = tw.plan(512, 512, 512, dtype="bfloat16", batch=64, pointers=True)
     assert plan.kernel == "wgmma" and plan.parameters["pointers"] == 128
     assert "by pointers" in str(plan) and tw.Plan.from_dict(plan.to_dict()) == plan
+    for batch, size in (
+        (2, 16),
+        (16, 16),
+        (17, 128),
+        (128, 128),
+        (129, 512),
+        (512, 512),
+        (513, 1024),
+        (1024, 1024),
+    ):
+        assert table_size(Operands.of(Problem(8, 8, 8, batch, pointers=True))) == size
     with pytest.raises(ArgumentError, match="batch must be 2 at least with pointers, not 1"):
         tw.plan(8, 8, 8, pointers=True)
     with pytest.raises(ArgumentError, match="batch must be at most 1,024 with pointers"):
