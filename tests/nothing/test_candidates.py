@@ -416,3 +416,17 @@ def test_lines_are_as_wide_as_all_of_them_are_aligned_for() -> None:
         if stride >= 5 or rows == 1:
             for along_k in (False, True):
                 assert simt.copied_bytes(operand, along_k) == (16 if widest == 16 and not along_k else 4)
+
+
+@pytest.mark.parametrize(
+    ("columns", "widths"), [(8, {8}), (9, {16}), (100, {128}), (129, {128, 256}), (4096, {128, 256})]
+)
+def test_beside_a_widened_operand_tiles_cover_the_columns_or_are_half_of_the_widest(
+    columns: int, widths: set[int]
+) -> None:
+    for operands in (
+        operands_of(4096, columns, 4096, dtype="int8", b_dtype="float16"),
+        operands_of(columns, 4096, 4096, dtype="float16", b_dtype="int8"),
+    ):
+        found = [one for one in proposed("wgmma", operands, 132) if one["widened"] == "int8"]
+        assert {int(str(one["partition"]).split("x")[1]) for one in found} == widths

@@ -194,6 +194,14 @@ def test_hoppers_instructions_have_32_bytes_of_k_as_they_are_multiplied(
     assert tiles["instruction"] == Tile(64, 64, k)
 
 
+@pytest.mark.parametrize("partition", ["128x256x128", "64x256x128"])
+def test_a_widened_operand_without_scales_has_the_widest_tiles(partition: str) -> None:
+    """Its sums of a step need no registers of their own."""
+    operands = operands_of(512, 512, 512, dtype="int8", b_dtype="float16")
+    given: dict[str, object] = {"partition": partition, "widened": "int8"}
+    assert choose(operands, H200, specs=(KERNELS["wgmma"],), given=given).settings["partition"] == partition
+
+
 # ── every GPU, every type, any size ──
 
 
