@@ -207,6 +207,8 @@ def test_plans() -> None:
     for gpu in GPUS:
         if tw.gpus.find(gpu).capability >= (7, 5):
             assert tw.plan(300, 200, 100, dtype="complex64", gpu=gpu).problem.c == "complex64"
+    for result in ("complex64", "complex128"):
+        assert tw.plan(64, 64, 64, dtype="complex64", result=result, gpu="h200").problem.c == result
     left, right = normal(30, 20), normal(20, 10)
     again = tw.plan(30, 10, 20, dtype="complex64", gpu="emulator")
     assert_right(tw.matmul(left, right, plan=again, device="emulator"), left, right)
@@ -241,6 +243,10 @@ A, B = normal(4, 6), normal(6, 3)
         ),
         (lambda: tw.quantize(A), "x must have a type of"),
         (lambda: tw.plan(4, 4, 4, dtype="complex256"), "dtype 'complex256' is not known"),
+        (
+            lambda: tw.plan(4, 4, 4, dtype="complex64", result="float32"),
+            "result must be 'complex64' or 'complex128' for operands of complex64, not 'float32'",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_named(call: Callable[[], Any], message: str) -> None:

@@ -54,6 +54,9 @@ def refuse_complex(operands: Operands) -> ArgumentError | None:
     if len(operands.stack) > STACK_AXES:
         rule = f"must have at most {STACK_AXES} axes that no common stride walks, of complex numbers"
         return ArgumentError("stack", rule, operands.stack, "copy a and b first, so that none is broadcast")
+    if operands.c.dtype not in COMPLEX:
+        rule = f"must be {' or '.join(map(repr, COMPLEX))} for operands of {operands.element}"
+        return ArgumentError("result", rule, operands.c.dtype)
     turned = faced(operands)
     for one, argument in (
         (turned.c, "out"),
