@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -29,6 +29,7 @@ from tilewise.planner import (
 from tilewise.planner.constants import EMULATOR
 from tilewise.planner.cost import estimate
 from tilewise.planner.target import Target
+from tilewise.problem import Epilogue, EpilogueArray, Problem
 from tilewise.toolchain.compile import known_archs
 
 H200, H100 = target_of("h200"), target_of("h100-sxm")
@@ -200,6 +201,17 @@ def test_a_widened_operand_without_scales_has_the_widest_tiles(partition: str) -
     operands = operands_of(512, 512, 512, dtype="int8", b_dtype="float16")
     given: dict[str, object] = {"partition": partition, "widened": "int8"}
     assert choose(operands, H200, specs=(KERNELS["wgmma"],), given=given).settings["partition"] == partition
+
+
+@pytest.mark.parametrize("scaled", ["a", "b"])
+def test_a_kernel_without_scales_of_terms_refuses_them(scaled: Literal["a", "b"]) -> None:
+    text = "scaled(acc, s, 1)" if scaled == "a" else "scaled(acc, 1, s)"
+    epilogue = Epilogue(text, (EpilogueArray("s", "float32", scales=scaled),))
+    operands = Operands.of(Problem(1, 64, 256, 1, "int8", "int8", "float32", epilogue=epilogue))
+    spec = KERNELS["vector"]
+    error = spec.why_not_operands(operands, spec.complete(spec.for_types(operands)))
+    assert str(error) == f"scale_{scaled} must be the same along k for vector"
+    assert "vector" not in {one.spec.name for one in list_candidates(operands, H200)[0]}
 
 
 # ── every GPU, every type, any size ──
