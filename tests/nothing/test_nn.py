@@ -149,6 +149,20 @@ def test_each_epoch_takes_the_samples_in_an_order_of_its_own() -> None:
     assert order_samples(options, count, 2).tolist() == orders[2]
 
 
+def test_a_batch_of_samples_is_enough_to_train_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Began(Exception): ...
+
+    def begin(*_: object) -> None:
+        raise Began
+
+    monkeypatch.setattr("tilewise.nn.training.Trainer", begin)
+    options = tw.nn.TrainingOptions(hidden=32, epochs=1)
+    with pytest.raises(Began):
+        tw.nn.train(options, tw.nn.load_digits(limit=options.batch), "emulator")
+    with pytest.raises(ArgumentError, match=f"data must have a batch of {options.batch} samples"):
+        tw.nn.train(options, tw.nn.load_digits(limit=options.batch - 1), "emulator")
+
+
 def test_a_mean_of_losses_is_drawn_in_the_middle_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Line] = []
     monkeypatch.setattr(curves, "draw_lines", lambda _, __, ___, lines, *____: drawn.extend(lines))

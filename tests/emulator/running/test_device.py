@@ -317,14 +317,15 @@ def test_ranges_without_overlaps_are_the_same_memory(parts: list[Any]) -> None:
         )
 
 
-def test_what_runs_on_trial_leaves_adopted_memory_as_it_was() -> None:
+def test_what_runs_on_trial_leaves_memory_as_it_was_and_unset_where_it_was() -> None:
     host = np.ones(32, np.float32)
     fixed = np.frombuffer(b"\1" * 128, np.float32)  # which nobody may write
-    handles = [adopted(host), adopted(fixed)]
+    handles, unset = [adopted(host), adopted(fixed)], EMULATOR.empty(32, np.float32)
     with EMULATOR.launcher.undo_changes():
         STORE(1, 32, [host.ctypes.data])
-        assert host[31] == 31
-    assert np.array_equal(host, np.ones(32))
+        unset.fill(host)
+        assert host[31] == 31 and not unset._allocation.unset
+    assert np.array_equal(host, np.ones(32)) and unset._allocation.unset is True
     del handles
 
 
