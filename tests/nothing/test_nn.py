@@ -114,6 +114,14 @@ def test_made_digits_are_the_same_each_time() -> None:
     assert (images.reshape(30, -1).max(1) > 200).all() and images.mean() < 80
 
 
+def test_every_digit_is_drawn_however_many_are_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewise.nn.digit_strokes._AT_ONCE", 4)
+    monkeypatch.setattr(np, "empty", lambda shape, dtype: np.full(shape, 77, dtype))
+    images, labels = make_digits(10, 1, False)
+    assert set(labels) <= set(range(10))
+    assert (images.max((1, 2)) > 77).all() and (images.min((1, 2)) < 77).all()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
