@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import GPUS
-from tilewise.kernels import KERNELS
+from tilewise.kernels import KERNELS, RUNGS
 from tilewise.kernels.spec import access_bytes
 from tilewise.operands import Operand, Operands
-from tilewise.plan import Plan, Tile
+from tilewise.plan import Plan
 from tilewise.planner import (
     choose,
     list_candidates,
@@ -29,7 +29,7 @@ from tilewise.planner import (
 from tilewise.planner.constants import EMULATOR
 from tilewise.planner.cost import estimate
 from tilewise.planner.target import Target
-from tilewise.problem import Epilogue, EpilogueArray, Problem
+from tilewise.problem import Epilogue, EpilogueArray, Problem, Tile
 from tilewise.toolchain.compile import known_archs
 
 H200, H100 = target_of("h200"), target_of("h100-sxm")
@@ -212,6 +212,12 @@ def test_a_kernel_without_scales_of_terms_refuses_them(scaled: Literal["a", "b"]
     error = spec.why_not_operands(operands, spec.complete(spec.for_types(operands)))
     assert str(error) == f"scale_{scaled} must be the same along k for vector"
     assert "vector" not in {one.spec.name for one in list_candidates(operands, H200)[0]}
+
+
+@pytest.mark.parametrize("kernel", ["general", "simt", "04_tiled"])
+def test_a_plan_has_the_order_of_blocks_that_its_kernel_has(kernel: str) -> None:
+    operands, spec = operands_of(64, 64, 64), {**KERNELS, **RUNGS}[kernel]
+    assert choose(operands, H200, specs=(spec,)).plan(operands, H200).raster == spec.raster
 
 
 # ── every GPU, every type, any size ──

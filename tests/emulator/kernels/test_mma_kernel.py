@@ -309,6 +309,7 @@ def test_a_product_made_ready_holds_its_workspace(monkeypatch: pytest.MonkeyPatc
     settings = (("partition", SMALL), ("split", 2))
     call = ready(a, b, out, device, Choice(specs=(SPEC,), settings=settings))
     (workspace,) = made
-    assert workspace().nbytes == call.made.bound.workspace_bytes > 0
-    del call
+    held = workspace()
+    assert held is not None and held.nbytes == call.made.bound.workspace_bytes > 0
+    del held, call
     assert workspace() is None

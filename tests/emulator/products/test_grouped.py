@@ -301,7 +301,7 @@ def test_the_result_is_an_array_as_one_that_its_epilogue_reads() -> None:
     x = tw.device("emulator").array(np.ones(4))
     a, b, ends = np.ones((0, 3)), np.ones((2, 3, 4)), np.zeros(2, "int32")
     result = tw.grouped_matmul(a, b, ends, epilogue=tw.epilogue("acc + x", x=x))
-    assert type(result) is type(x) and result.shape == (0, 4)
+    assert isinstance(result, type(x)) and result.shape == (0, 4)
 
 
 def test_the_result_overlaps_nothing() -> None:

@@ -324,8 +324,8 @@ def test_what_runs_on_trial_leaves_memory_as_it_was_and_unset_where_it_was() -> 
     with EMULATOR.launcher.undo_changes():
         STORE(1, 32, [host.ctypes.data])
         unset.fill(host)
-        assert host[31] == 31 and not unset._allocation.unset
-    assert np.array_equal(host, np.ones(32)) and unset._allocation.unset is True
+        assert host[31] == 31 and not np.any(unset._allocation.unset)
+    assert np.array_equal(host, np.ones(32)) and np.all(unset._allocation.unset)
     del handles
 
 
