@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tilewise.planner import choose, judge_plan, operands_of, target_of
+from tilewise.planner.verdict import _changes
 
 H200 = target_of("h200")
 
@@ -59,3 +60,10 @@ def test_sums_in_float16_are_named_where_they_take_less(gpu: str, gains: bool) -
         operands_of(*sizes, dtype="float16", arithmetic="f16"),
     ):
         assert judge_plan(other, target).gains == ()
+
+
+@pytest.mark.parametrize(("batch", "named"), [(1, True), (3, False)])
+def test_padded_rows_are_tried_where_there_is_no_stack(batch: int, named: bool) -> None:
+    """Whose matrices would have to lie further apart."""
+    tried = [words for words, _ in _changes(operands_of(64, 64, 63, dtype="float16", batch=batch))]
+    assert ("rows that begin at multiples of 16 bytes" in tried) == named
