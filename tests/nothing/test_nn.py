@@ -174,11 +174,12 @@ def test_a_batch_of_samples_is_enough_to_train_with(monkeypatch: pytest.MonkeyPa
 def test_a_mean_of_losses_is_drawn_in_the_middle_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Line] = []
     monkeypatch.setattr(curves, "draw_lines", lambda _, __, ___, lines, *____: drawn.extend(lines))
-    epochs = [EpochFigures(epoch, 0.5 / epoch, 0.75, 0.6, 8, 1.0, 4, [2.5, 1.5]) for epoch in (1, 2)]
+    steps = {1: 8, 2: 5}  # the second epoch's last mean is that of one step
+    epochs = [EpochFigures(i, 0.5 / i, 0.75, 0.6, count, 1.0, 4, [2.5, 1.5]) for i, count in steps.items()]
     network: Any = None
     curves.draw_learning(TrainingFigures(tw.nn.TrainingOptions(), "", "", "", True, epochs, network))
     training, test, accuracy = (line.points for line in drawn)
-    assert training == [(0.25, 2.5), (0.75, 1.5), (1.25, 2.5), (1.75, 1.5)]
+    assert training == [(0.25, 2.5), (0.75, 1.5), (1.4, 2.5), (1.9, 1.5)]
     assert (test, accuracy) == ([(1, 0.5), (2, 0.25)], [(1, 75), (2, 75)])
 
 

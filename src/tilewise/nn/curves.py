@@ -15,7 +15,10 @@ def draw_learning(figures: TrainingFigures) -> str:
     training: list[Point] = []
     for epoch in figures.epochs:
         for number, loss in enumerate(epoch.curve):
-            middle = min((number + 0.5) * epoch.steps_a_point, epoch.steps)
+            first = number * epoch.steps_a_point
+            middle = (
+                first + min(first + epoch.steps_a_point, epoch.steps)
+            ) / 2  # the last one may be shorter
             training.append((epoch.epoch - 1 + middle / epoch.steps, loss))
     tested = [(float(epoch.epoch), epoch.loss) for epoch in figures.epochs]
     accuracy = [(float(epoch.epoch), epoch.accuracy * 100) for epoch in figures.epochs]
