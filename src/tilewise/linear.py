@@ -82,7 +82,7 @@ def linear(
         shapes = {"scale_a": left.shape, "scale_b": right.shape}
         call = scale_sums(call, {"scale_a": of_x, "scale_b": turned}, shapes)
     choice = Choice(plan=plan, copy=copy, arithmetic=arithmetic)
-    offer = None if scaled or parts else _offer(weights, activation, arithmetic)
+    offer = None if scaled or parts else _offer_to_warm_calls(weights, activation, arithmetic)
     result: ArrayT = multiply_views(left, right, out, device, choice, view_arrays(call), offer)
     return result
 
@@ -112,7 +112,7 @@ def _multiply_tensors(
         raise
 
 
-def _offer(
+def _offer_to_warm_calls(
     weights: View, activation: str | None, arithmetic: str | None
 ) -> Callable[[BoundProduct, Arrays, bool, Device], None]:
     """What remembers a product for calls with arrays alike."""

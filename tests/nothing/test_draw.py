@@ -91,6 +91,3 @@ def test_numbers_that_are_not_finite_stay_json(capsys: pytest.CaptureFixture[str
     draw.write_json("run", {"a": [float("nan"), float("inf")], "b": (1.5, None)})
     found = json.loads(capsys.readouterr().out)
     assert found == {"schema": draw.SCHEMA, "command": "run", "a": ["nan", "inf"], "b": [1.5, None]}
-
-
-# ── when things go wrong ──

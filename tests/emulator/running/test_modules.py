@@ -347,10 +347,10 @@ def test_bits_of_a_number_are_those_that_the_assembler_takes(type_: str, written
 @pytest.mark.parametrize(
     ("type_", "written", "message"),
     [
-        ("f32", "1", "a floating-point number expected for .f32, such as 1.0, not an integer"),
-        ("f64", "{2.5, 3}", "a floating-point number expected for .f64, such as 1.0, not an integer"),
-        ("u32", "{1, 2.5}", "an integer expected for .u32, not a floating-point number"),
-        ("s64", "1.5", "an integer expected for .s64, not a floating-point number"),
+        ("f32", "1", "the integer 1 stands where .f32 wants a floating-point number"),
+        ("f64", "{2.5, 3}", "the integer 3 stands where .f64 wants a floating-point number"),
+        ("u32", "{1, 2.5}", "a floating-point number stands where .u32 wants an integer"),
+        ("s64", "1.5", "a floating-point number stands where .s64 wants an integer"),
         ("f16", "1.0", "no initial value of .f16 expected"),
     ],
 )

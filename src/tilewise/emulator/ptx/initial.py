@@ -16,9 +16,9 @@ from math import prod
 
 from tilewise.emulator.ptx.constant_expressions import constant, read_offset
 from tilewise.emulator.ptx.scope import Scope
-from tilewise.emulator.ptx.syntax import Link, PtxError, PtxModule, PtxVariable
+from tilewise.emulator.ptx.syntax import Immediate, Link, PtxError, PtxModule, PtxVariable
 from tilewise.emulator.ptx.tokens import TokenReader
-from tilewise.emulator.ptx.types import TYPE_BYTES, literal_bits
+from tilewise.emulator.ptx.types import TYPE_BYTES, literal_bits, literal_disagreement
 
 __all__ = ["check_links", "initial_bytes"]
 
@@ -97,21 +97,17 @@ class _LiteralBytes(dict[str, bytes]):
             value, width = int(bits, 16), 4 * len(bits)
         else:
             value, width = int(struct.unpack("<Q", struct.pack("<d", float(found["decimal"])))[0]), 64
-        if _mismatch(width, self.type):
+        if _mismatch(Immediate(value, width), self.type):
             raise KeyError(text)
         self[text] = data = _stored(value, width, self.type)
         return data
 
 
-def _mismatch(width: int, type_: str) -> str:
-    """Return why a number is no initial value of a type, "" if it is one; ``width`` is 0 of an integer."""
+def _mismatch(literal: Immediate, type_: str) -> str:
+    """Return why a literal cannot be the initial value of a type; "" if it can. Bits may be of any."""
     if type_ in ("f16", "f16x2", "bf16", "bf16x2"):
         return f"no initial value of .{type_} expected"
-    if width and type_[0] in "us":
-        return f"an integer expected for .{type_}, not a floating-point number"
-    if not width and type_[0] == "f":
-        return f"a floating-point number expected for .{type_}, such as 1.0, not an integer"
-    return ""
+    return "" if type_[0] == "b" else literal_disagreement(literal, type_)
 
 
 def _stored(value: int, width: int, type_: str) -> bytes:
@@ -265,7 +261,7 @@ def _scalar(parser: TokenReader, scope: Scope, type_: str) -> bytes | _Address:
         found = _address(parser, scope, byte)
         parser.expect(")")
         return found
-    if mismatch := _mismatch(value.width, type_):
+    if mismatch := _mismatch(value, type_):
         raise PtxError(line, mismatch)
     return _stored(value.value, value.width, type_)
 

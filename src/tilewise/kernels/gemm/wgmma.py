@@ -279,6 +279,7 @@ def work(operands: Operands, settings: Settings) -> Work:
     shape, (down, _) = shape_of(settings), cluster_of(settings)
     (a, b), c = exchange(operands, settings), operands.c
     first, second = lines_of(a, settings["a_in_rows"]), lines_of(b, settings["b_in_rows"])
+    boxed = _stores_runs(shape, operands, parts)
     return Work(
         "wgmma_widened" if shape.widens else UNITS.get(str(settings["element"]), "wgmma_gemm"),
         shape.tile,
@@ -294,9 +295,9 @@ def work(operands: Operands, settings: Settings) -> Work:
         pingpong=shape.pingpong,
         exchanged=shape.exchanged,
         storers=2 if shape.pingpong else shape.consumers,
-        store_bytes=16 if is_aligned(c) or _stores_runs(shape, operands, parts) else c.itemsize,
-        finishes_in_boxes=not operands.epilogue.is_plain and _stores_runs(shape, operands, parts),
-        whole_boxes=shape.n % BOX == 0 or shape.n <= BOX // 2 or _stores_runs(shape, operands, parts),
+        store_bytes=16 if is_aligned(c) or boxed else c.itemsize,
+        finishes_in_boxes=not operands.epilogue.is_plain and boxed,
+        whole_boxes=shape.n % BOX == 0 or shape.n <= BOX // 2 or boxed,
         straddling=straddling(first, second, shape.tile, down),
         cut=cut(second, shape.tile, down) if shape.b_in_rows and shape.n % BOX else 0.0,
         step_clocks=_scale_clocks(shape),
