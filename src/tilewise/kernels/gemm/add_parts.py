@@ -12,10 +12,12 @@ from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.problem import finished_type
 from tilewise.slots import constant
 
-__all__ = ["add_blocks", "add_step", "parts_bytes", "parts_of"]
+__all__ = ["add_blocks", "add_step", "parts_bytes", "parts_in_turn", "parts_of"]
 
 RUN = 4  # neighbours in a row of C that a thread has
 THREADS = 256
+MOST_SHARERS, LEAST_PARTS = 8, 4  # threads that share the parts of a run, and parts that each has then
+ENOUGH_THREADS = 1 << 17  # for a GPU's memory to be busy
 _FILE = Path(__file__).with_suffix(".cu")
 
 
@@ -34,9 +36,27 @@ def parts_bytes(operands: Operands, count: int, sums: str = "float32") -> int:
     return count * operands.batch * one.stack[0] * one.itemsize
 
 
-def add_blocks(operands: Operands) -> int:
+def add_blocks(operands: Operands, count: int) -> int:
     """Blocks of the launch that adds them up."""
-    return ceil_div(operands.c.rows * ceil_div(operands.c.columns, RUN), THREADS) * operands.batch
+    return ceil_div(_runs(operands), THREADS // _sharers(operands, count)) * operands.batch
+
+
+def parts_in_turn(operands: Operands, count: int) -> int:
+    """How many of them a thread adds up, one after another."""
+    return ceil_div(count, _sharers(operands, count))
+
+
+def _sharers(operands: Operands, count: int) -> int:
+    """Threads that share the parts of a run: several, where there are few runs and many parts."""
+    sharers, runs = 1, _runs(operands) * operands.batch
+    while sharers < MOST_SHARERS and runs * sharers < ENOUGH_THREADS and count >= 2 * sharers * LEAST_PARTS:
+        sharers *= 2
+    return sharers
+
+
+def _runs(operands: Operands) -> int:
+    """Runs of neighbours in the rows of one matrix."""
+    return operands.c.rows * ceil_div(operands.c.columns, RUN)
 
 
 def add_step(operands: Operands, count: int, resident: int = 1, sums: str = "float32") -> Step:
@@ -58,6 +78,7 @@ def add_step(operands: Operands, count: int, resident: int = 1, sums: str = "flo
     headers = () if form.is_plain else ((HEADER, epilogue_header(form, finished_type(sums))),)
     defines = (
         ("PARTS", count),
+        ("SHARERS", _sharers(operands, count)),
         ("SUM", sums),
         ("RESULT", c.dtype),
         ("THREADS", THREADS),
@@ -66,5 +87,5 @@ def add_step(operands: Operands, count: int, resident: int = 1, sums: str = "flo
         ("EXTRA_POINTERS", sum(one.pointers for one in form.arrays)),
     )
     code = KernelSource(_FILE, defines, headers)
-    launch = Launch((add_blocks(operands), 1, 1), (THREADS, 1, 1), args, programmatic=True)
+    launch = Launch((add_blocks(operands, count), 1, 1), (THREADS, 1, 1), args, programmatic=True)
     return Step("add_parts", launch, code)

@@ -332,7 +332,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         rule = f"must be a smaller one with {TWO_STAGES} stages"
         return ArgumentError("partition", rule, settings["partition"])
     inner, split = operands.inner(STACK_AXES), int(settings["split"])
-    if error := refuse_blocks(max(tiles_of(inner, settings), add_blocks(inner) if split > 1 else 0)):
+    if error := refuse_blocks(max(tiles_of(inner, settings), add_blocks(inner, split) if split > 1 else 0)):
         return error
     if split > 1 and parts_of(operands).stack[0] > MOST_ELEMENTS:
         return ArgumentError("split", "must be 1 for so large a result (32-bit index)", split)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
+from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_in_turn, parts_of
 from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes, refuse_types
 from tilewise.kernels.spec import AS_IT_IS, KernelSpec, Operands, Settings, Step, Work, ceil_div
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
@@ -144,6 +144,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         WARPS * LANES,
         resident=RESIDENT,
         parts=int(settings["parts"]),
+        parts_in_turn=parts_in_turn(as_row(operands), int(settings["parts"])),
         extra_bytes=2 * workspace_bytes(operands, settings),
     )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tilewise.devices.tensor_map import BYTES
 from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import boxed_arrays, epilogue_slot, fits_boxes, scales_slot
-from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_of
+from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_in_turn, parts_of
 from tilewise.kernels.gemm.limits import (
     BYTE_SETTINGS,
     STACK_AXES,
@@ -290,6 +290,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         split=int(settings["split"]),
         split_in_cluster=True,
         parts=parts,
+        parts_in_turn=parts_in_turn(operands, parts),
         extra_bytes=2 * workspace_bytes(operands, settings),
         tiles=int(settings["tiles"]),
         pingpong=shape.pingpong,
