@@ -13,7 +13,7 @@ import tilewise as tw
 from tilewise.gpus import limits
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import bind, readable
-from tilewise.kernels.gemm.simt import SHAPES
+from tilewise.kernels.gemm.simt import SHAPES, lie
 from tilewise.kernels.spec import Step
 from tilewise.launch import Launch
 from tilewise.operands import ceil_div
@@ -89,6 +89,16 @@ def test_an_sm_holds_as_many_blocks_of_a_part_of_k_as_of_all(
     settings = spec.complete({**spec.for_types(operands), "partition": partition})
     whole, part = (spec.steps(operands, {**settings, parts: count})[0].resident for count in (1, 2))
     assert whole == part > 1
+
+
+@pytest.mark.parametrize("partition", ["128x64x16", "64x64x16", "32x32x16"])
+def test_an_sm_holds_no_more_blocks_than_are_said(partition: str) -> None:
+    """Though there may be registers for more of them: plans and launches that begin early count on it."""
+    device, spec = tw.device("emulator", threads=2), KERNELS["simt"]
+    operands = operands_of(700, 700, 700, layout="tn")
+    settings = spec.complete({**spec.for_types(operands), **lie(operands), "partition": partition})
+    (launch,) = bind(spec, settings, operands, operands, device, "sm_90a").launches
+    assert limits((9, 0)).shared_per_sm // (launch.launch.shared + 1024) == SHAPES[partition].resident
 
 
 @pytest.mark.parametrize(("k", "n", "each"), [(128, 256, 1), (256, 600, 5), (1296, 1300, 61)])

@@ -85,18 +85,20 @@ def _bound(step: Step, code: KernelSource, arch: str, device: Device) -> BoundLa
     early = arch_capability(arch) >= _OVERLAP_FROM and step.may_begin_early(device.multiprocessors)
     if launch.programmatic and not early:
         launch = replace(launch, programmatic=False)
-    if launch.programmatic and step.spread:
-        launch = replace(launch, shared=max(_room_of_a_block(launch, device) - static, launch.shared))
+    spread = launch.programmatic and step.spread
+    most = ceil_div(math.prod(launch.grid), device.multiprocessors) if spread else step.resident
+    if spread or most > 1:
+        launch = replace(launch, shared=max(_shared_bytes_for_at_most(most, device) - static, launch.shared))
     check_launch(launch, device.limits, static)
     return BoundLaunch(binary, entry, launch)
 
 
-def _room_of_a_block(launch: Launch, device: Device) -> int:
-    """Bytes of shared memory of which an SM has no more than for the blocks that fall to it."""
+def _shared_bytes_for_at_most(blocks: int, device: Device) -> int:
+    """Bytes of shared memory for a block, of which an SM has not enough for more than so many blocks."""
     known = limits(arch_capability(device.arch))
-    each = ceil_div(math.prod(launch.grid), device.multiprocessors)
-    room = known.shared_per_sm // max(each, 1) - known.shared_reserved_per_block
-    return min(room, device.limits.shared_bytes_per_block) // known.shared_unit * known.shared_unit
+    unit = known.shared_unit
+    least = known.shared_per_sm // (blocks + 1) // unit * unit + unit - known.shared_reserved_per_block
+    return min(max(least, 0), device.limits.shared_bytes_per_block // unit * unit)
 
 
 @functools.lru_cache(_KERNELS)

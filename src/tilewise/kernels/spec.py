@@ -73,9 +73,10 @@ class KernelSource:
 class Step:
     """One launch of a kernel: which entry of its source, and how. The arguments of the launch are slots.
 
-    ``resident``: how many blocks an SM holds at once. Where a launch begins before the one before it has ended, the
-    first SMs to be free may take more blocks than their share; unless the step is to ``spread``, and asks for so much
-    shared memory that they cannot.
+    ``resident``: how many blocks an SM holds at once. If that is said, and registers are there for more, the launch asks
+    for so much shared memory that no more fit. Where a launch begins before the one before it has ended, the first SMs
+    to be free may take more blocks than their share; unless the step is to ``spread``, and asks for so much that they
+    cannot.
     """
 
     entry: str
@@ -109,6 +110,7 @@ class Work:
     split: int = 1  # slices of K side by side
     split_in_cluster: bool = False  # whether the blocks of a cluster have the slices of a tile
     parts: int = 1  # slices of K besides, whose sums another launch adds up
+    parts_in_turn: int = 1  # of those that a thread of it adds up, one after another
     tiles: int = 1  # of C that a block computes one after another
     pingpong: bool = False  # whether it stores one of them while it multiplies the next
     exchanged: bool = False  # whether the block is one of C's transpose
