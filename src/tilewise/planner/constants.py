@@ -76,7 +76,7 @@ class Constants:
     add_seconds: float = 0.0
     """What the launch takes that adds up parts of K and begins before the sums are there."""
     part_seconds: float = 0.0
-    """What each of those parts takes, beside its bytes."""
+    """What each of those parts takes that a thread adds up, beside its bytes."""
     copied_per_clock: float = math.inf
     """Elements that an SM lays out in rows anew, beside their bytes."""
     units: Mapping[str, UnitCost] = field(default_factory=dict)
@@ -188,8 +188,8 @@ FITTED: Mapping[str, Constants] = {
                 shared_read_clocks=0.76, element_clocks=0.18, memory_latency_clocks=250, waits=1,
             ),
             "simt": UnitCost(
-                128, 28.68, 2300, 74.65, 321.4, 39.82, memory_share=0.434,
-                shared_read_clocks=0.3334, waits=0.4401, epilogue_clocks=0.3,
+                128, 30, 2575, 74, 325, 39.82, memory_share=0.4214,
+                shared_read_clocks=0.333, waits=0.385, epilogue_clocks=0.3,
             ),
             "general64": UnitCost(
                 64, 0, 1530, 23, 394, memory_share=0.9,

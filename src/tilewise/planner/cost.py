@@ -140,7 +140,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     terms["passes"] = work.extra_bytes / constants.workspace_bandwidth
     terms["passes"] += (work.launches - 1) * constants.pass_seconds
     if work.parts > 1:
-        terms["passes"] += constants.add_seconds + work.parts * constants.part_seconds
+        terms["passes"] += constants.add_seconds + work.parts_in_turn * constants.part_seconds
     if work.split > 1:
         # Blocks of a cluster read what the others have; large clusters take longer to begin.
         longer = math.sqrt(block.m * block.n) / 64 * (1 + (split / _LARGE_SPLIT) ** 2)

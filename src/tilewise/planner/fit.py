@@ -52,6 +52,7 @@ FIXED = (
 """Constants that are as the GPU's row or its driver says, or that the data cannot tell from another."""
 
 _ANY_WIDTH = "2026-11-27"  # since when tiles of all widths are stored alike
+_SHARED_PARTS = "2026-11-27T04"  # since when several threads may add up the parts of the same sums
 _TURNS = 25
 _STEP = 1e-4  # of a logarithm, for derivatives
 _LEASH = 0.02  # how much a constant is held where it was: for those that the data says nothing of
@@ -112,12 +113,14 @@ def read(path: str | Path) -> list[Measured]:
             named = isinstance(values, dict)
             settings = values if named else dict(zip(data["settings"][kernel], values, strict=True))
             one = _measured(Path(path).name, operands, KERNELS[kernel], settings, microseconds * 1e-6)
-            found.append(_as_it_was(one, data.get("date", _ANY_WIDTH)))
+            found.append(_as_it_was(one, data.get("date", _SHARED_PARTS)))
     return found
 
 
 def _as_it_was(one: Measured, date: str) -> Measured:
     """With the work that its kernel did when it was measured."""
+    if date < _SHARED_PARTS:
+        one = replace(one, work=replace(one.work, parts_in_turn=one.work.parts))
     columns = one.work.block.n
     if date >= _ANY_WIDTH or one.kernel != "wgmma" or columns % BOX == 0 or columns <= BOX // 2:
         return one

@@ -90,6 +90,24 @@ def test_parts_of_k_are_added_up(parts: int) -> None:
     check((70, 45, 17), parts=parts, partition="32x32x16", result="float16")
 
 
+@pytest.mark.few(33)
+@pytest.mark.parametrize("parts", [8, 15, 16, 33, 64])
+def test_threads_that_share_the_parts_of_a_run_add_up_all(parts: int) -> None:
+    """Whole numbers, so that each part counts; of the last block's threads some have no run. The same bits each time."""
+    a = RANDOM.integers(-8, 9, (9, 300)).astype(np.float32)
+    b = RANDOM.integers(-8, 9, (300, 131)).astype(np.float32)
+    settings = (("partition", "32x32x16"), ("parts", parts))
+    whole = np.full((9, 133), 7, np.float32)
+    multiply(a, b, whole[:, :131], EMULATOR, Choice(specs=(SPEC,), settings=settings))
+    assert (whole[:, :131] == a @ b).all() and (whole[:, 131:] == 7).all()
+    a = operand((9, 300), True, 0)
+    late = tw.device("emulator", order="late")
+    first, again = (
+        multiply(a, b, None, device, Choice(specs=(SPEC,), settings=settings)) for device in (EMULATOR, late)
+    )
+    assert (first == again).all() and compare(first, a, b, terms=parts).ok
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("partition", ["64x32x16", "32x32x16"])
 def test_something_may_happen_to_the_sums(partition: str) -> None:

@@ -39,7 +39,7 @@ def test_no_rung_is_faster_than_its_bound(rung: str) -> None:
 
 def test_memory_moves_the_operands_of_a_plan_once_at_least() -> None:
     """A row times a large matrix takes what memory takes for it, as on an H100; a model of the caches knows more."""
-    measured = json.loads((RESULTS / "gemm-2026-11-26-h100-float32.json").read_text())["rows"]
+    measured = json.loads((RESULTS / "gemm-2026-11-27-h100-float32.json").read_text())["rows"]
     (row,) = (one for one in measured if (one["size"], one["layout"]) == ([1, 4096, 4096], "nn"))
     profile = tw.profile(tw.plan(1, 4096, 4096, dtype="float32", gpu="h100-sxm"), sample=1)
     assert profile.operand_bytes == 4 * (4096 + 4096 * 4096 + 4096)

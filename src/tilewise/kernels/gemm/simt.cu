@@ -14,6 +14,7 @@
 #include <tilewise/parts_of_k.cuh>
 #include <tilewise/plain_epilogue.cuh>
 #include <tilewise/raster.cuh>
+#include <tilewise/shared_address.cuh>
 #include <tilewise/strided.cuh>
 
 #ifndef BLOCK_M
@@ -142,30 +143,43 @@ template <unsigned SIZE, unsigned DEPTH, unsigned PITCH, bool ALONG_K, unsigned 
     }
 };
 
+// Reads a piece from shared memory, even if it has been read before.
+inline __device__ float4 read_again(const float *piece)
+{
+    float4 all;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(all.x), "=f"(all.y), "=f"(all.z), "=f"(all.w)
+                 : "r"(shared_address(piece))
+                 : "memory");
+    return all;
+}
+
 // What a thread multiplies of one k: pieces of A's column or of B's row, as far apart as the warp's lanes reach.
-template <unsigned COUNT, unsigned APART> struct Pieces {
+template <unsigned COUNT, unsigned APART, bool AGAIN> struct Pieces {
     float at[COUNT];
 
     __device__ void load(const float *line)
     {
 #pragma unroll
         for (unsigned i = 0; i < COUNT; i += PIECE) {
-            const float4 all = *reinterpret_cast<const float4 *>(line + i * APART);
+            const float *piece = line + i * APART;
+            const float4 all = AGAIN ? read_again(piece) : *reinterpret_cast<const float4 *>(piece);
             at[i] = all.x, at[i + 1] = all.y, at[i + 2] = all.z, at[i + 3] = all.w;
         }
     }
 };
-using Column = Pieces<THREAD_M, LANES_M>;
-using Row = Pieces<THREAD_N, LANES_N>;
+// Two k share a row of B, and each reads it: kept for both, its numbers make the assembler take the multiply-adds in an
+// order in which more of them wait for operands. Measured: 2 % of the time.
+using Column = Pieces<THREAD_M, LANES_M, false>;
+using Row = Pieces<THREAD_N, LANES_N, IN_PAIRS>;
 
 // Rows of columns, or columns of rows, go there and back, so that of two multiply-adds one after another the operand that
 // they share stays where it is. Which of the two: what the assembler makes of them differs by up to a tenth, as measured.
-constexpr bool WIDEST = BLOCK_N == 256 && BLOCK_K == 16, BY_COLUMNS = WIDEST;
+constexpr bool WIDEST = BLOCK_N == 256 && BLOCK_K == 16, BY_COLUMNS = !WIDEST || IN_PAIRS;
 
 // Of a step's k, the one before which copies for a later step are started. In the widest tile's, right behind the barrier,
-// each warp of an SM would start them and none multiply; in smaller tiles' other blocks do. Measured: 5 % of its time, but
-// for complex numbers, which are 1 % slower so. Which k, again, differs by what the assembler makes of it: by up to 6 %.
-constexpr unsigned START_AT = !WIDEST || IN_PAIRS ? 0 : PARTS > 1 ? 8 : A_BYTES == 16 && B_BYTES == 16 ? 2 : 4;
+// each warp of an SM would start them and none multiply; in smaller tiles' other blocks do.
+constexpr unsigned START_AT = WIDEST ? 2 : 0;
 
 // TURNED: the row's pairs are those of its elements times i, -im and re in turn.
 template <bool TURNED>
@@ -178,9 +192,75 @@ inline __device__ void multiply_add(float (&sums)[THREAD_M][THREAD_N], const Col
         for (unsigned turn = 0; turn < INNER; ++turn) {
             const unsigned other = one % 2 ? INNER - 1 - turn : turn;
             const unsigned i = BY_COLUMNS ? other : one, j = BY_COLUMNS ? one : other;
-            const float factor = !TURNED ? b.at[j] : j % 2 ? b.at[j - 1] : -b.at[j + 1];
-            sums[i][j] += a.at[i] * factor;
+            if constexpr (TURNED) // elements of the row in their order, so those of a pair of columns the other way round
+                sums[i][j ^ 1] += a.at[i] * (j % 2 ? -b.at[j] : b.at[j]);
+            else
+                sums[i][j] += a.at[i] * b.at[j];
         }
+}
+
+// Makes new numbers of the sums, the same ones, which the compiler does not know.
+// NOTE: without it, it has each four sums that are stored at once in registers side by side all along, so that up to half
+// of the multiply-adds read two of their operands from one bank of registers, which takes a turn more.
+inline __device__ void free_registers(float (&sums)[THREAD_M][THREAD_N], unsigned zero)
+{
+#pragma unroll
+    for (unsigned i = 0; i < THREAD_M; ++i)
+#pragma unroll
+        for (unsigned j = 0; j < THREAD_N; ++j)
+            sums[i][j] = __uint_as_float(__float_as_uint(sums[i][j]) ^ zero);
+}
+
+// What a warp gathers rows of its sums in, where the stages were: AT_ONCE of each thread.
+// NOTE: the padding leads two rows of a store to other banks.
+constexpr unsigned AT_ONCE = 2, BOX_ROWS = AT_ONCE * LANES_M, BOX_PITCH = WARP_N + (WARP_N % 32 == 0 ? 16 : 0);
+using Box = float[BOX_ROWS][BOX_PITCH];
+static_assert(STAGES * sizeof(Stage) >= sizeof(Box) * BLOCK_THREADS / LANES, "each warp has a box");
+
+// Stores the rows of a box, as far as C goes: row i of the box is row `row` + (i % 8)·4 + i / 8 of C.
+template <typename Finish>
+inline __device__ void store_box(const Box &box, const Matrix<Result> &c, unsigned row, unsigned column,
+                                 const Finish &finish, bool wide)
+{
+    constexpr unsigned QUADS = WARP_N / PIECE;
+    const auto down = [&](unsigned i) { return row + i % LANES_M * PIECE + i / LANES_M; };
+    if (wide) {
+#pragma unroll 1
+        for (unsigned at = threadIdx.x % LANES; at < BOX_ROWS * QUADS; at += LANES) {
+            const unsigned i = at / QUADS, j = at % QUADS * PIECE;
+            store_quad(*reinterpret_cast<const float4 *>(&box[i][j]), c, down(i), column + j, finish, true);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (unsigned at = threadIdx.x % LANES; at < BOX_ROWS * WARP_N; at += LANES) {
+        const unsigned i = at / WARP_N, j = at % WARP_N;
+        if (down(i) < c.height && column + j < c.width)
+            c.at(down(i), column + j) = narrow<Result>(finish(box[i][j], down(i), column + j));
+    }
+}
+
+// Stores the warp's sums, which begin at `row` and `column` of C: in whole rows, some at a time, so that what is done to
+// each of them stands in few places of the code, which takes less time to compile.
+template <typename Finish>
+inline __device__ void store_sums(const float (&sums)[THREAD_M][THREAD_N], Box &box, const Matrix<Result> &c,
+                                  unsigned row, unsigned column, const Finish &finish, bool wide)
+{
+    const unsigned lane = threadIdx.x % LANES;
+#pragma unroll
+    for (unsigned first = 0; first < THREAD_M; first += AT_ONCE) {
+        __syncwarp(); // the rows before these are stored
+#pragma unroll
+        for (unsigned i = 0; i < AT_ONCE; ++i)
+#pragma unroll
+            for (unsigned j = 0; j < THREAD_N; j += PIECE) {
+                const float *four = &sums[first + i][j];
+                *reinterpret_cast<float4 *>(&box[i * LANES_M + lane / LANES_N][j * LANES_N + lane % LANES_N * PIECE]) =
+                    make_float4(four[0], four[1], four[2], four[3]);
+            }
+        __syncwarp();
+        store_box(box, c, row + first / PIECE * PIECE * LANES_M + first % PIECE, column, finish, wide);
+    }
 }
 
 // `wide`: rows of C begin at multiples of 4 elements that can be stored at once.
@@ -228,12 +308,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned row = warp % WARPS_M * WARP_M + lane / LANES_N * PIECE;
     const unsigned column = warp / WARPS_M * WARP_N + lane % LANES_N * PIECE;
     float sums[THREAD_M][THREAD_N] = {};
-    // Those of the next k are read while these are multiplied; k that share a row of B have it in one place.
+    // Those of the next k are read while these are multiplied.
     Column columns[2];
     Row rows[2];
     const auto load = [&](const Stage &stage, unsigned k) {
         columns[k % 2].load(&stage.a[k][row]);
-        if (k % USES == 0) rows[k / USES % 2].load(&stage.b[k / USES][column]);
+        rows[k % 2].load(&stage.b[k / USES][column]);
     };
     async_copy::wait<STAGES - 2>();
     __syncthreads();
@@ -245,17 +325,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         for (unsigned k = 0; k < BLOCK_K - 2; k += 2) {
             if (k == START_AT) start(step + STAGES - 1); // to where the step before this one was
             load(stage, k + 1);
-            multiply_add<false>(sums, columns[0], rows[k / USES % 2]);
+            multiply_add<false>(sums, columns[0], rows[0]);
             load(stage, k + 2);
-            multiply_add<IN_PAIRS>(sums, columns[1], rows[(k + 1) / USES % 2]);
+            multiply_add<IN_PAIRS>(sums, columns[1], rows[1]);
         }
         load(stage, BLOCK_K - 1);
-        multiply_add<false>(sums, columns[0], rows[(BLOCK_K - 2) / USES % 2]);
+        multiply_add<false>(sums, columns[0], rows[0]);
         async_copy::wait<STAGES - 2>(); // this thread's copies for the next step have landed,
         __syncthreads();                // and those of all; and all have read this one
         load(stages[min(step + 1, steps - 1) % STAGES], 0); // after the last one for nothing
-        multiply_add<IN_PAIRS>(sums, columns[1], rows[(BLOCK_K - 1) / USES % 2]);
+        multiply_add<IN_PAIRS>(sums, columns[1], rows[1]);
     }
+
+    free_registers(sums, c.rows >> 31);
 
     const Matrix<Result> to = {c.columns, c.rows, unsigned(c.row_stride), c.elements};
 #if PARTS > 1
@@ -263,12 +345,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #else
     const Fused finish = epilogue.in_stack(stack, matrix);
 #endif
-#pragma unroll
-    for (unsigned i = 0; i < THREAD_M; ++i)
-#pragma unroll
-        for (unsigned j = 0; j < THREAD_N; j += PIECE) {
-            const float4 quad = {sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]};
-            const unsigned down = first_row + row + i / PIECE * PIECE * LANES_M + i % PIECE;
-            store_quad(quad, to, down, first_column + column + j * LANES_N, finish, wide);
-        }
+    __syncthreads(); // all have read the last stage
+    Box &box = reinterpret_cast<Box *>(dynamic)[warp];
+    store_sums(sums, box, to, first_row + warp % WARPS_M * WARP_M, first_column + warp / WARPS_M * WARP_N, finish, wide);
 }
