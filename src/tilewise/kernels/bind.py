@@ -16,7 +16,7 @@ from tilewise.kernels.epilogue import PARTIALS, partial_bytes
 from tilewise.kernels.gemm.add_sums import add_steps
 from tilewise.kernels.gemm.arrange import arrange_steps, copy_bytes, readable
 from tilewise.kernels.spec import KernelSource, KernelSpec, Settings, Step
-from tilewise.launch import Launch, check_launch
+from tilewise.launch import check_launch
 from tilewise.operands import Operands, ceil_div
 
 __all__ = ["bind", "bind_steps", "readable"]

@@ -73,10 +73,10 @@ class KernelSource:
 class Step:
     """One launch of a kernel: which entry of its source, and how. The arguments of the launch are slots.
 
-    ``resident``: how many blocks an SM holds at once. If that is said, and registers are there for more, the launch asks
-    for so much shared memory that no more fit. Where a launch begins before the one before it has ended, the first SMs
-    to be free may take more blocks than their share; unless the step is to ``spread``, and asks for so much that they
-    cannot.
+    ``resident``: how many blocks an SM holds at once. If that is more than one, and there are registers for others
+    besides, the launch asks for so much shared memory that no more fit. Where a launch begins before the one before
+    it has ended, the first SMs to be free may take more blocks than their share; unless the step is to ``spread``, and
+    asks for so much that they cannot.
     """
 
     entry: str
