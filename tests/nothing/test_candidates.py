@@ -71,6 +71,8 @@ def test_simt_has_tiles_that_the_result_half_fills_and_parts_of_k_that_fill_the_
 ) -> None:
     expected = []
     for (rows, columns, depth), resident in SIMT.items():
+        if (columns, depth) == (256, 16):
+            continue  # for complex numbers
         if (rows > 32 and m <= rows / 2) or (columns > 32 and n <= columns / 2):
             continue
         tiles = up(m, rows) * up(n, columns)
@@ -102,13 +104,12 @@ def test_simt_counts_copies_and_turns_of_shared_memory(
     warps, reads = shape.threads // 32, shape.thread.m + shape.thread.n
     copies = m * k * 4 // a_bytes + columns * k * 4 // b_bytes
     beyond = copies - (m + columns) * k // 4  # those that wider ones had spared
-    kind = "pairs" if in_pairs else "widest" if name == "128x256x16" else "real"
+    kind = "pairs" if in_pairs else "real"
     share, share_beyond = {
         ("pairs", True): (3 / 4, 1 / 5),
         ("pairs", False): (3 / 4, 1),
         ("real", True): (3 / 4, 1 / 5),
         ("real", False): (7 / 8, 2 / 7),
-        ("widest", False): (1, 11 / 20),
     }[kind, shape.resident > 1]
     expected = warps * k * reads * share + beyond * share_beyond + copies / 32
     assert work.shared_reads == pytest.approx(expected, abs=2)

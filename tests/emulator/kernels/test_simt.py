@@ -16,6 +16,7 @@ from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
+from tilewise.kernels.gemm.simt import SHAPES
 from tilewise.matmul import multiply
 from tilewise.operands import Operands
 from tilewise.problem import Problem
@@ -145,10 +146,14 @@ def test_what_it_cannot_have_is_refused() -> None:
         )  # fmt: skip
 
 
-@pytest.mark.few(1)
+@pytest.mark.few("0-128x256x8", "1-128x256x8")
 @pytest.mark.parametrize("partition", SPEC.settings["partition"])
-def test_sums_stay_in_registers_and_banks_do_not_conflict(partition: str) -> None:
+@pytest.mark.parametrize("in_pairs", [0, 1])
+def test_sums_stay_in_registers_and_banks_do_not_conflict(partition: str, in_pairs: int) -> None:
     """Spills would cost more than anything else; what is turned on its way is put into 32 banks."""
-    built = SPEC.code(SPEC.complete({"partition": partition})).kernel("simt", "sm_90a").build()
+    if in_pairs and not SHAPES[partition].takes_pairs:
+        return
+    settings = SPEC.complete({"partition": partition, "in_pairs": in_pairs})
+    built = SPEC.code(settings).kernel("simt", "sm_90a").build()
     resources = built.entries["simt"].resources
     assert resources is not None and resources.spills == 0

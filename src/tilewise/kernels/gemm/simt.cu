@@ -173,25 +173,22 @@ template <unsigned COUNT, unsigned APART, bool AGAIN> struct Pieces {
 using Column = Pieces<THREAD_M, LANES_M, false>;
 using Row = Pieces<THREAD_N, LANES_N, IN_PAIRS>;
 
-// Rows of columns, or columns of rows, go there and back, so that of two multiply-adds one after another the operand that
-// they share stays where it is. Which of the two: what the assembler makes of them differs by up to a tenth, as measured.
-constexpr bool WIDEST = BLOCK_N == 256 && BLOCK_K == 16, BY_COLUMNS = !WIDEST || IN_PAIRS;
+// The widest tile has the SM to itself, and a step's k in two turns, so that half of them stand in the code: it takes 100 ms
+// less to compile. Of a turn's k, the one before which copies for a later step are started. Right behind the barrier, each
+// warp of an SM would start them and none multiply; in smaller tiles' other blocks do.
+constexpr bool WIDEST = BLOCK_N == 256 && BLOCK_K == 16;
+constexpr unsigned TURNS = WIDEST ? 2 : 1, TURN_K = BLOCK_K / TURNS, START_AT = WIDEST ? 2 : 0;
 
-// Of a step's k, the one before which copies for a later step are started. In the widest tile's, right behind the barrier,
-// each warp of an SM would start them and none multiply; in smaller tiles' other blocks do.
-constexpr unsigned START_AT = WIDEST ? 2 : 0;
-
+// Columns go there and back, so that of two multiply-adds one after another the operand that they share stays where it is.
 // TURNED: the row's pairs are those of its elements times i, -im and re in turn.
 template <bool TURNED>
 inline __device__ void multiply_add(float (&sums)[THREAD_M][THREAD_N], const Column &a, const Row &b)
 {
-    constexpr unsigned OUTER = BY_COLUMNS ? THREAD_N : THREAD_M, INNER = BY_COLUMNS ? THREAD_M : THREAD_N;
 #pragma unroll
-    for (unsigned one = 0; one < OUTER; ++one)
+    for (unsigned j = 0; j < THREAD_N; ++j)
 #pragma unroll
-        for (unsigned turn = 0; turn < INNER; ++turn) {
-            const unsigned other = one % 2 ? INNER - 1 - turn : turn;
-            const unsigned i = BY_COLUMNS ? other : one, j = BY_COLUMNS ? one : other;
+        for (unsigned turn = 0; turn < THREAD_M; ++turn) {
+            const unsigned i = j % 2 ? THREAD_M - 1 - turn : turn;
             if constexpr (TURNED) // elements of the row in their order, so those of a pair of columns the other way round
                 sums[i][j ^ 1] += a.at[i] * (j % 2 ? -b.at[j] : b.at[j]);
             else
@@ -211,11 +208,13 @@ inline __device__ void free_registers(float (&sums)[THREAD_M][THREAD_N], unsigne
             sums[i][j] = __uint_as_float(__float_as_uint(sums[i][j]) ^ zero);
 }
 
-// What a warp gathers rows of its sums in, where the stages were: AT_ONCE of each thread.
+// What a warp gathers rows of its sums in, where the stages were: two of each thread, or one where there is no more room.
 // NOTE: the padding leads two rows of a store to other banks.
-constexpr unsigned AT_ONCE = 2, BOX_ROWS = AT_ONCE * LANES_M, BOX_PITCH = WARP_N + (WARP_N % 32 == 0 ? 16 : 0);
+constexpr unsigned BOX_PITCH = WARP_N + (WARP_N % 32 == 0 ? 16 : 0);
+constexpr unsigned ROWS_OF_ALL = BLOCK_THREADS / LANES * LANES_M * BOX_PITCH * sizeof(float); // bytes, a row of each thread
+constexpr unsigned AT_ONCE = 2 * ROWS_OF_ALL <= STAGES * sizeof(Stage) ? 2 : 1, BOX_ROWS = AT_ONCE * LANES_M;
 using Box = float[BOX_ROWS][BOX_PITCH];
-static_assert(STAGES * sizeof(Stage) >= sizeof(Box) * BLOCK_THREADS / LANES, "each warp has a box");
+static_assert(AT_ONCE * ROWS_OF_ALL <= STAGES * sizeof(Stage), "each warp has a box");
 
 // Stores the rows of a box, as far as C goes: row i of the box is row `row` + (i % 8)·4 + i / 8 of C.
 template <typename Finish>
@@ -311,29 +310,34 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     // Those of the next k are read while these are multiplied.
     Column columns[2];
     Row rows[2];
-    const auto load = [&](const Stage &stage, unsigned k) {
-        columns[k % 2].load(&stage.a[k][row]);
-        rows[k % 2].load(&stage.b[k / USES][column]);
+    const auto load = [&](const Stage &stage, unsigned first, unsigned k) {
+        columns[k % 2].load(&stage.a[first + k][row]);
+        rows[k % 2].load(&stage.b[(first + k) / USES][column]);
     };
     async_copy::wait<STAGES - 2>();
     __syncthreads();
-    if (steps) load(stages[0], 0);
+    if (steps) load(stages[0], 0, 0);
 #pragma unroll 1
-    for (unsigned step = 0; step < steps; ++step) {
+    for (unsigned turn = 0; turn < steps * TURNS; ++turn) {
+        const unsigned step = turn / TURNS, first = turn % TURNS * TURN_K;
+        const bool ends = TURNS == 1 || first + TURN_K == BLOCK_K; // the step
         const Stage &stage = stages[step % STAGES];
 #pragma unroll
-        for (unsigned k = 0; k < BLOCK_K - 2; k += 2) {
-            if (k == START_AT) start(step + STAGES - 1); // to where the step before this one was
-            load(stage, k + 1);
+        for (unsigned k = 0; k < TURN_K - 2; k += 2) {
+            if (k == START_AT && first == 0) start(step + STAGES - 1); // to where the step before this one was
+            load(stage, first, k + 1);
             multiply_add<false>(sums, columns[0], rows[0]);
-            load(stage, k + 2);
+            load(stage, first, k + 2);
             multiply_add<IN_PAIRS>(sums, columns[1], rows[1]);
         }
-        load(stage, BLOCK_K - 1);
+        load(stage, first, TURN_K - 1);
         multiply_add<false>(sums, columns[0], rows[0]);
-        async_copy::wait<STAGES - 2>(); // this thread's copies for the next step have landed,
-        __syncthreads();                // and those of all; and all have read this one
-        load(stages[min(step + 1, steps - 1) % STAGES], 0); // after the last one for nothing
+        if (ends) {
+            async_copy::wait<STAGES - 2>(); // this thread's copies for the next step have landed,
+            __syncthreads();                // and those of all; and all have read this one
+        }
+        // After the last turn for nothing.
+        load(stages[(ends ? min(step + 1, steps - 1) : step) % STAGES], ends ? 0 : TURN_K, 0);
         multiply_add<IN_PAIRS>(sums, columns[1], rows[1]);
     }
 

@@ -52,8 +52,8 @@ class Shape:
         return self.stages * self.block.k * (self.block.m + columns + turned * PIECE) * 4
 
     @property
-    def is_widest(self) -> bool:
-        """Whether it is the tile for large products, whose steps are the longest."""
+    def is_for_pairs(self) -> bool:
+        """Whether it is proposed for complex numbers alone: others are as fast in tiles that compile sooner."""
         return (self.block.n, self.block.k) == (256, 16)
 
     @property
@@ -119,7 +119,7 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
         tile = shape.block
         if (tile.m > 32 and tile.m >= 2 * m) or (tile.n > 32 and tile.n >= 2 * n):
             continue
-        if operands.in_pairs and not shape.takes_pairs:
+        if not shape.takes_pairs if operands.in_pairs else shape.is_for_pairs:
             continue
         yield {**found, "partition": name, "parts": 1}
         if operands.batch != 1:
@@ -211,9 +211,7 @@ def estimate_waiting(shape: Shape, in_pairs: bool) -> tuple[float, float]:
     """
     if shape.resident > 1:
         return 3 / 4, 1 / 5
-    if in_pairs:
-        return 3 / 4, 1
-    return (1, 11 / 20) if shape.is_widest else (7 / 8, 2 / 7)
+    return (3 / 4, 1) if in_pairs else (7 / 8, 2 / 7)
 
 
 def work(operands: Operands, settings: Settings) -> Work:
