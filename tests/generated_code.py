@@ -32,6 +32,7 @@ GOLDEN = Path(__file__).parent / "golden" / "code"
 COMMAND = "python -m tests.generated_code"
 FOLDERS = (Path(tw.__file__).parent / "include", Path(tw.__file__).parent / "kernels" / "gemm")
 PRECISE = re.compile(r"(?:LD|ST|RED|ATOM|UTMA|UBLKCP|SYNCS|\w*MMA|HFMA2|FFMA2)")  # kept with all modifiers
+_OPERAND = re.compile(r"(?:^|,)\s*[-|]*(?:(R\d+)\b(\.reuse)?)?[^,]*")
 _REGISTER = re.compile(r"\bR(\d+)\b")
 _TARGET = re.compile(r"`\((\S+)\)")
 
@@ -371,8 +372,26 @@ def summary(case: Case) -> str:
         f"{found.step.entry}: {resources.registers} registers, {resources.spills} spilled, {shared} bytes shared, "
         f"{found.fits.blocks} blocks on an SM; {len(found.code)} instructions, {len(found.loop)} in the main loop",
     ]
+    if "FFMA" in counts:
+        lines.append(f"  {count_in_one_bank(found.loop)} FFMA read two operands from one bank of registers")
     lines += [f"  {count:4} {name}" for name, count in sorted(counts.items())]
     return "\n".join(lines) + "\n"
+
+
+def count_in_one_bank(code: Iterable[MachineInstruction]) -> int:
+    """How many multiply-adds read two of their operands from one of the two banks, even and odd registers.
+
+    It takes them a turn more. What the instruction before read in the same place, marked for reuse, is not read again.
+    """
+    count, kept = 0, dict[int, str]()
+    for one in code:
+        if one.family != "FFMA":
+            continue
+        read = list(enumerate(_OPERAND.findall(one.text.split(",", 1)[1])))
+        banks = Counter(int(name[1:]) % 2 for place, (name, _) in read if name and kept.get(place) != name)
+        count += max(banks.values(), default=0) > 1
+        kept = {place: name for place, (name, reused) in read if reused}
+    return count
 
 
 def _short(one: MachineInstruction) -> str:

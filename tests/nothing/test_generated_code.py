@@ -17,6 +17,7 @@ from tests.generated_code import (
     Case,
     at_fault,
     beyond,
+    count_in_one_bank,
     generate,
     main_loop,
     summary,
@@ -126,7 +127,38 @@ def test_copies_wait_for_the_launch_before_and_let_the_next_begin_when_they_have
     assert {*done[1:begins]} == {"ld.global"} and {*done[begins + 1 :]} == {"st.global"}
 
 
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if (case.kernel, case.gpu) == ("simt", "h200")],
+    ids=lambda case: case.name,
+)
+def test_few_multiply_adds_wait_for_a_bank_of_registers(case: Case) -> None:
+    """Where sums are in the registers that their stores want, a third of them do, or more."""
+    loop = generate(case).loop
+    count = sum(one.family == "FFMA" for one in loop)
+    assert count >= 1024 and count_in_one_bank(loop) < count / 5
+
+
 # ── the checks themselves ──
+
+
+def test_operands_in_one_bank_are_counted() -> None:
+    """Of registers that are even, or odd; not what is kept for reuse in its place, nor what is no register."""
+    texts = {
+        "FFMA R0, R2, R4, R1": 1,  # two even ones
+        "FFMA R0, R2.reuse, R3, R6": 1,
+        "FFMA R0, R2, -R5, R8": 0,  # R2 is kept
+        "FFMA R0, R2, R7, R8": 1,  # and now not
+        "FFMA R9, R1.reuse, R3.reuse, R5": 1,
+        "LDS.128 R12, [R1]": 0,
+        "FFMA R9, R1, R3, R7": 0,  # both are, whatever else is done meanwhile
+        "@!P0 FFMA R9, R2, c[0x0][0x4], R3": 0,
+        "FFMA R9, |R2|, 2, -R4.reuse": 1,
+        "FFMA R9, R4, R3, RZ": 0,  # kept in another place
+    }
+    for last in range(len(texts)):
+        code = [MachineInstruction(16 * i, text) for i, text in enumerate((*texts,)[: last + 1])]
+        assert count_in_one_bank(code) == sum((*texts.values(),)[: last + 1]), (*texts,)[last]
 
 
 def test_a_loop_is_found_by_its_jumps() -> None:

@@ -173,11 +173,11 @@ template <unsigned COUNT, unsigned APART, bool AGAIN> struct Pieces {
 using Column = Pieces<THREAD_M, LANES_M, false>;
 using Row = Pieces<THREAD_N, LANES_N, IN_PAIRS>;
 
-// The widest tile has the SM to itself, and a step's k in two turns, so that half of them stand in the code: it takes 100 ms
-// less to compile. Of a turn's k, the one before which copies for a later step are started. Right behind the barrier, each
-// warp of an SM would start them and none multiply; in smaller tiles' other blocks do.
+// The widest tile has the SM to itself, and a step's k in two passes, so that half of them stand in the code: it takes 100 ms
+// less to compile. START_AT: of a step's k, the one before which copies for a later step are started. Right behind the
+// barrier, each warp of an SM would start them and none multiply; in smaller tiles' other blocks do.
 constexpr bool WIDEST = BLOCK_N == 256 && BLOCK_K == 16;
-constexpr unsigned TURNS = WIDEST ? 2 : 1, TURN_K = BLOCK_K / TURNS, START_AT = WIDEST ? 2 : 0;
+constexpr unsigned PASSES = WIDEST ? 2 : 1, PASS_K = BLOCK_K / PASSES, START_AT = WIDEST ? 2 : 0;
 
 // Columns go there and back, so that of two multiply-adds one after another the operand that they share stays where it is.
 // TURNED: the row's pairs are those of its elements times i, -im and re in turn.
@@ -318,26 +318,26 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     __syncthreads();
     if (steps) load(stages[0], 0, 0);
 #pragma unroll 1
-    for (unsigned turn = 0; turn < steps * TURNS; ++turn) {
-        const unsigned step = turn / TURNS, first = turn % TURNS * TURN_K;
-        const bool ends = TURNS == 1 || first + TURN_K == BLOCK_K; // the step
+    for (unsigned pass = 0; pass < steps * PASSES; ++pass) {
+        const unsigned step = pass / PASSES, first = pass % PASSES * PASS_K;
+        const bool ends = PASSES == 1 || first + PASS_K == BLOCK_K; // the step
         const Stage &stage = stages[step % STAGES];
 #pragma unroll
-        for (unsigned k = 0; k < TURN_K - 2; k += 2) {
+        for (unsigned k = 0; k < PASS_K - 2; k += 2) {
             if (k == START_AT && first == 0) start(step + STAGES - 1); // to where the step before this one was
             load(stage, first, k + 1);
             multiply_add<false>(sums, columns[0], rows[0]);
             load(stage, first, k + 2);
             multiply_add<IN_PAIRS>(sums, columns[1], rows[1]);
         }
-        load(stage, first, TURN_K - 1);
+        load(stage, first, PASS_K - 1);
         multiply_add<false>(sums, columns[0], rows[0]);
         if (ends) {
             async_copy::wait<STAGES - 2>(); // this thread's copies for the next step have landed,
             __syncthreads();                // and those of all; and all have read this one
         }
-        // After the last turn for nothing.
-        load(stages[(ends ? min(step + 1, steps - 1) : step) % STAGES], ends ? 0 : TURN_K, 0);
+        // After the last pass for nothing.
+        load(stages[(ends ? min(step + 1, steps - 1) : step) % STAGES], ends ? 0 : PASS_K, 0);
         multiply_add<IN_PAIRS>(sums, columns[1], rows[1]);
     }
 
