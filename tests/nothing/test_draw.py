@@ -8,7 +8,7 @@ import sys
 
 import hypothesis
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from tests.terminal import Terminal, in_terminal
@@ -76,6 +76,26 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
             step(0, 2, "first")
             step(1, 2, "second")
         assert bool(stream.getvalue()) == drawn
+
+
+@given(st.integers(0, 4), st.integers(1, 1023))
+@example(1, 1)
+def test_an_amount_of_bytes_is_in_the_largest_unit_that_it_has_one_of(power: int, count: int) -> None:
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    whole = f"{count}.0 {units[power]}" if power else f"{count} bytes"
+    assert draw.amount(count * 1024**power) == whole
+    just_below = draw.amount(1024**power - 1)
+    assert just_below == ["0 bytes", "1023 bytes", "1.0 MiB", "1.0 GiB", "1.0 TiB"][power]
+
+
+@given(st.floats(1e-9, 1e5))
+@example(0.0009996)
+@example(0.9999)
+def test_a_duration_is_its_time_to_three_digits_without_an_exponent(seconds: float) -> None:
+    number, unit = draw.duration(seconds).split()
+    size = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+    assert "e" not in number
+    assert float(number) * size == pytest.approx(seconds, rel=0.0051, abs=0.5e-9)
 
 
 @pytest.mark.parametrize(("in_one", "columns"), [(True, 97), (False, 80)])

@@ -196,19 +196,16 @@ def _style(cell: str) -> str:
 def duration(seconds: float) -> str:
     """A time in the unit that suits it."""
     for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
-        if seconds * factor >= 1:
-            return (
-                f"{seconds * factor:.3g} {unit}"
-                if seconds * factor < 1000
-                else f"{seconds * factor:.0f} {unit}"
-            )
+        count = seconds * factor
+        if count >= 1:  # NOTE: three digits of 999.5 and more would be 1e+03
+            return f"{count:.3g} {unit}" if count < 999.5 else f"{count:.0f} {unit}"
     return f"{seconds * 1e9:.0f} ns"
 
 
 def amount(count: int) -> str:
     """A number of bytes in the unit that suits it."""
     value, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1024 and len(units) > 1:
+    while round(value, 1) >= 1024 and len(units) > 1:
         value /= 1024
         units.pop(0)
     return f"{value:.0f} {units[0]}" if units[0] == "bytes" else f"{value:.1f} {units[0]}"
