@@ -484,6 +484,16 @@ _PRODUCTS = [
 """,
     ),
     _product(
+        *("rows_of_the_last_warp_overwritten", "source-in-flight"),
+        """
+    multiply(d, plain(a), plain(b)); //!
+    multiplied(); //+
+    __syncthreads();
+    a[896 + T] = __int2half_rn(1); //!
+    multiplied();
+""",
+    ),
+    _product(
         *("sums_of_the_last_group", "sum-in-flight"),
         """
     multiply(d, plain(a), plain(b));

@@ -58,6 +58,31 @@ UNSET = [
     y[T] = sum;
 """,
     ),
+    Case(
+        "unset_rest_of_a_word",
+        "initcheck",
+        "unset",
+        """
+    __shared__ __align__(4) unsigned char s[256];
+    s[4 * T] = x[T];
+    for (int i = 1; i < 4; i++) s[4 * T + i] = 0;                                                      //+
+    __syncthreads();
+    y[T] = ((volatile int *)s)[T];                                                                   //!
+""",
+    ),
+    Case(
+        "unset_structure",
+        "initcheck",
+        "unset",
+        """
+    struct __align__(16) Three { int a, b, c; };
+    __shared__ Three s[64];
+    if (n > 64) s[T] = {x[T], 1, 2};                                                                   //-
+    s[T] = {x[T], 1, 2};                                                                               //+
+    __syncthreads();
+    ((Three *)y)[T] = s[63 - T];                                                                     //!
+""",
+    ),
 ]
 MEMORY = [
     Case(

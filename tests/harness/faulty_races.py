@@ -415,6 +415,24 @@ RACES = [
         grid=2,
     ),
     Case(
+        "flag_behind_a_fence_of_the_block",
+        "racecheck",
+        "read-write",
+        """
+    if (B == 0) {
+        if (T == 0) { y[0] = x[0];                                                                  //!
+            __threadfence_block();                                                                  //-
+            __threadfence();                                                                        //+
+            *(volatile int *)(y + 200) = 1; }
+    } else if (T == 0) {
+        while (*(volatile int *)(y + 200) == 0) {}
+        __threadfence();
+        x[1000] = y[0];                                                                           //!
+    }
+""",
+        grid=2,
+    ),
+    Case(
         "lock_without_fences",
         "racecheck",
         "write-write",

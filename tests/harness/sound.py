@@ -408,6 +408,23 @@ _FIRST = [
         arch="sm_90a",
     ),
     _case(
+        "an_mbarrier_for_each_copy",
+        """
+    __shared__ int s[2][64]; __shared__ u64 m[2];
+    if (T < 2) init(m + T, 64);
+    __syncthreads();
+    for (int i = 0; i < 2; i++) {
+        cp4(s[i] + T, x + 64 * i + T);
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(at(m + i)) : "memory");
+    }
+    await(m, 0);
+    int v = s[0][63 - T];
+    await(m + 1, 0);
+    y[T] = v + s[1][63 - T];
+""",
+        arch="sm_90a",
+    ),
+    _case(
         "mbarrier_ring",
         """
     __shared__ __align__(128) int s[2][64]; __shared__ u64 full[2], empty[2];

@@ -415,7 +415,9 @@ def test_old_temporary_files_go_with_an_eviction_and_young_ones_stay(tmp_path: P
 
 def test_other_peoples_files_survive(tmp_path: Path) -> None:
     cache = Cache(tmp_path, limit_bytes=3000)
-    theirs = [tmp_path / "notes", tmp_path / "src" / "ab" / "abc", tmp_path / "binary" / "readme.txt"]
+    # The last is where an entry of another name would be.
+    names = ["notes", "src/ab/abc", "binary/readme.txt", "binary/ab/manifest"]
+    theirs = [tmp_path / name for name in names]
     for file in theirs:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"theirs" * 100)
@@ -424,6 +426,7 @@ def test_other_peoples_files_survive(tmp_path: Path) -> None:
         assert cache.put("binary", digest(str(number)), {"data": bytes(900)})
     cache.clear()
     assert all(file.read_bytes() == b"theirs" * 100 for file in theirs)
+    assert "binary" not in cache.stats().kinds
     assert cache.get("binary", digest("9")) is None
 
 

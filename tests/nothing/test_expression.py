@@ -176,6 +176,16 @@ def test_what_is_wrong_is_pointed_at(text: str, what: str, column: int | None) -
         assert shown == f"  {text}" and caret == " " * (column + 2) + "^"
 
 
+@given(st.integers(-2, 12))
+def test_powers_are_those_from_0_to_8(power: int) -> None:
+    text = f"acc ** {power}"
+    if 0 <= power <= 8:
+        assert parse(text).evaluate(FLOAT32, {"acc": FLOAT32.array(3.0)}).value == 3.0**power
+    else:
+        with pytest.raises(ArgumentError, match="must have a whole power from 0 to 8"):
+            parse(text)
+
+
 @pytest.mark.parametrize("inner", ["({} > 0)", "(0 > {})"])
 def test_both_sides_of_a_comparison_are_a_level_deeper(inner: str) -> None:
     def nest(levels: int) -> str:

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tilewise import Kernel
 from tilewise.errors import ArchError, ArgumentError, CompileError, LaunchError, ToolError, UnknownNameError
@@ -25,7 +27,7 @@ from tilewise.toolchain import compile as toolchain
 from tilewise.toolchain.binary import Binary, Resources
 from tilewise.toolchain.compile import compile_source, known_archs
 from tilewise.toolchain.report import constant_bytes, read_report
-from tilewise.toolchain.signature import entry_named, read_entries
+from tilewise.toolchain.signature import entry_named, read_entries, read_moved_registers
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 
@@ -134,10 +136,16 @@ ptxas info    : Compiling entry function 'two' for 'sm_75'
 ptxas info    : Function properties for two
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 6 registers, 352 bytes cmem[0]
+ptxas info    : Compiling entry function 'unused' for 'sm_75'
+ptxas info    : Function properties for unused
+    16 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads
+ptxas info    : Compiling entry function 'silent' for 'sm_75'
+ptxas info    : Used 2 registers
 """
     assert read_report(log, b"") == {
         "one": Resources(40, 8208, 432, 2, 8, 4, 12),
         "two": Resources(6, 0, 352, 0, 0, 0, 0),
+        "silent": Resources(2, 0, 0, 0, 0, 0, 0),
     }
 
 
@@ -238,6 +246,23 @@ def test_every_kind_of_message_is_read(kind: str, read: str) -> None:
     assert (found.text, found.source, found.column) == ("what is said", "    int n;", 9)
 
 
+def test_a_message_without_an_excerpt_takes_none_from_the_next() -> None:
+    log = "k.cu(3): error: nothing is shown\nk.cu(9): warning #1: what is seen\n      int n;\n          ^\n"
+    first, second = diagnostics.read_log(log)
+    assert str(first) == "k.cu:3: error: nothing is shown"
+    assert (second.line, second.source, second.column) == (9, "    int n;", 9)
+
+
+def test_an_instruction_without_a_cuda_line_has_none_of_the_function_before() -> None:
+    ptx = ".entry a()\n{\n\t.loc 1 1 0\n\tret;\n}\n.entry b()\n{\n\tbad;\n}\n"
+    for number, told in (
+        (4, "k.cu:1: error: odd (PTX line 4: ret;)\n 1 | ret"),
+        (8, "error: odd (PTX line 8: bad;)"),
+    ):
+        log = f"ptxas application ptx input, line {number}; error   : odd\n"
+        assert str(diagnostics.failure(log, "ret", "k.cu", "sm_80", lambda: ptx)) == told
+
+
 PRODUCTS = """extern "C" __global__ void products(float *out, unsigned long long a, unsigned long long b)
 {
     float d[4] = {};
@@ -336,6 +361,12 @@ def test_a_c_plus_plus_name_is_no_part_of_a_longer_one() -> None:
             entry_named(part, entries)
 
 
+def test_an_instance_is_found_however_its_name_is_spaced() -> None:
+    entries = ["_Z5tiledILi1ELi2EEvPf", "_Z5tiledILi12EEvPf"]
+    for name in ("tiled<1, 2>", "tiled<1,2>", "tiled< 1 , 2 >"):
+        assert entry_named(name, entries) == entries[0]
+
+
 def test_parameters_are_read_from_the_ptx() -> None:
     source = (
         "struct Matrix { unsigned width, height, pitch; float *elements; };\n"
@@ -376,6 +407,26 @@ def test_parameters_of_other_compilers_are_read_too() -> None:
     for unknown in ("cubin", "resources", "sass"):
         with pytest.raises(ToolError, match="foreign PTX"):
             getattr(kernel, unknown)
+
+
+_MOVES = st.lists(
+    st.tuples(st.sampled_from(["inc", "dec"]), st.integers(3, 32).map(lambda n: 8 * n)), max_size=4
+)
+
+
+@given(_MOVES, st.lists(_MOVES, min_size=2, max_size=2))
+def test_registers_that_a_kernel_moves_are_the_fewest_of_its_own(
+    moves: list[tuple[str, int]], others: list[list[tuple[str, int]]]
+) -> None:
+    bodies = [
+        "".join(f"setmaxnreg.{way}.sync.aligned.u32 {count}; " for way, count in body)
+        for body in (others[0], moves, others[1])
+    ]
+    ptx = f".entry before {{ {bodies[0]} }}\n.entry own {{ {bodies[1]} }}\n.func behind {{ {bodies[2]} }}\n"
+    fewest = [
+        min((count for way, count in moves if way == wanted), default=None) for wanted in ("inc", "dec")
+    ]
+    assert read_moved_registers(ptx, "own") == tuple(fewest)
 
 
 def test_archs_are_those_of_the_library() -> None:

@@ -21,11 +21,14 @@ from tests.tensor_model import Box, rows_of
 from tests.thorough import examples
 from tilewise.devices.emulated import open_emulator
 from tilewise.devices.host_memory import AdoptedMemory
+from tilewise.emulator.check_layout import WHO
+from tilewise.emulator.running.checked_launch import Checks
 from tilewise.emulator.running.fault_report import Range
 from tilewise.errors import ArgumentError, KernelFault
 from tilewise.instruments.advice import STORE
 from tilewise.instruments.checking import Checker, _array, _merge_repeated, check_bound
 from tilewise.instruments.findings import Access, Finding
+from tilewise.launch import Launch
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -154,6 +157,23 @@ ret; }"""
 
 def test_there_are_enough() -> None:
     assert len({case.name for case in CASES}) >= 40
+
+
+_NOTES = [{"syncs_blocks": False, "registers": 0, "shuffled": 0}]
+
+
+@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 2), (2, 2, 2)])
+def test_numbers_are_those_of_the_blocks_cluster_by_cluster(cluster: tuple[int, int, int]) -> None:
+    (x, y, z), (across, up, deep) = cluster, (3, 2, 2)
+    checks = Checks(Launch((x * across, y * up, z * deep), (64, 1, 1), cluster=cluster), 2, [], {}, _NOTES)
+    wanted = [
+        (x * i + a, y * j + b, z * k + c)
+        for k in range(deep) for j in range(up) for i in range(across)
+        for c in range(z) for b in range(y) for a in range(x)
+    ]  # fmt: skip
+    sides = [checks.side(2 * number + 1 << WHO.LANE_BITS, 7) for number in range(len(wanted))]
+    assert [side.block for side in sides] == wanted
+    assert {(side.warp, side.thread, side.line) for side in sides} == {(1, 32, 7)}
 
 
 COPIED = 'extern "C" __global__ void copied(const int *x, int *y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }'
@@ -343,6 +363,22 @@ def test_equal_writes_that_race_are_noted(body: str, noted: bool) -> None:
         assert all(side and side.line == 3 for item in found for side in (item.now, item.before))
         harm = kernel.check(1, 64, [different, result], order=order, level="info")
         assert {(item.kind, item.level) for item in harm} == ({("write-write", "error")} if noted else set())
+
+
+def test_equal_constants_that_two_lines_write_are_noted() -> None:
+    """One of them may be changed without the other."""
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k() {
+.reg .b32 %t; .reg .pred %p; .shared .align 4 .b32 s;
+mov.u32 %t, %tid.x; setp.lt.u32 %p, %t, 32;
+@%p st.shared.u32 [s], 4;
+@!%p st.shared.u32 [s], 4;
+ret; }"""
+    (found,) = tw.Kernel.from_ptx(text, "k").check(1, 64, [], level="info")
+    assert (found.kind, found.level) == ("equal-writes", "info")
+    assert {side.ptx_line for side in (found.now, found.before) if side} == {7, 8}
 
 
 def test_an_undefined_shuffle_is_a_warning_that_names_its_lanes() -> None:

@@ -303,6 +303,21 @@ ld.shared.u32 %r4, [%r1]; st.global.u32 [%d1+4], %r4;""",
     assert out.tolist() == [32 * (8 + 16), 32 * (1 + 2 + 4)]
 
 
+def test_subnormal_sums_are_zeros_in_global_memory_however_it_is_named() -> None:
+    text = entry(
+        """.shared .align 4 .b32 room[2]; .reg .b32 %r<9>; .reg .f32 %f; .reg .b64 %d<9>;
+ld.param.u64 %d1, [out]; mov.u32 %r1, room; mov.b32 %r2, 1; st.shared.b32 [%r1], %r2; st.shared.b32 [%r1+4], %r2;
+cvt.u64.u32 %d2, %r1; cvta.shared.u64 %d2, %d2; mov.b32 %f, %r2;
+atom.shared.add.f32 %f, [%r1], %f; atom.add.f32 %f, [%d2+4], %f;
+atom.global.add.f32 %f, [%d1], %f; atom.add.f32 %f, [%d1+4], %f;
+ld.shared.u32 %r3, [%r1]; st.global.u32 [%d1+8], %r3; ld.shared.u32 %r3, [%r1+4]; st.global.u32 [%d1+12], %r3;""",
+        ".param .u64 out",
+    )
+    out = np.array([1, 1, 0, 0], np.uint32)
+    tw.Kernel.from_ptx(text, "k")(1, 1, [out], device="emulator")
+    assert out.tolist() == [0, 0, 2, 2]
+
+
 def test_lanes_apart_change_only_their_own(rng: np.random.Generator) -> None:
     check([*WORDS, *REALS], "global", rng, guard=True)
 

@@ -199,6 +199,16 @@ def test_whole_warps_may_come_alone() -> None:
     np.testing.assert_array_equal(out, 1)
 
 
+def test_a_deadlock_names_eight_warps_and_counts_the_others() -> None:
+    kernel = tw.Kernel('extern "C" __global__ void k() { asm volatile("bar.sync 1, 512;"); }', "k", "sm_80")
+    for warps in (8, 9, 12):
+        with pytest.raises(tw.errors.Deadlock) as caught:
+            kernel(1, 32 * warps, [], device="emulator", timeout=20.0)
+        more = f" and {warps - 8} more" * (warps > 8)
+        named = ", ".join(f"warp {i}" for i in range(8))
+        assert f"  {named}{more} wait at barrier 1" in str(caught.value)
+
+
 def test_a_deadlock_names_lanes_at_both_kinds_of_barrier() -> None:
     with pytest.raises(tw.errors.Deadlock) as caught:
         launched('if (l < 16) asm volatile("barrier.sync 4, 128;"); else __syncthreads(); o[t] = 1;')

@@ -537,6 +537,10 @@ def test_video(way: str, count: int) -> None:
     rows = [
         one_video(name) for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vset", "vshl", "vshr") * 5
     ]
+    rows += [
+        Row("vshl.u32.u32.u32.clamp {d}, {a}, {b};", 32, lambda a, b, c, x: a << min(b, 32)),
+        Row("vshr.u32.u32.u32.clamp {d}, {a}, {b};", 32, lambda a, b, c, x: a >> min(b, 32)),
+    ]
     rows += [simd_video(name, size) for name in (*FIRST, "vset") for size in (2, 4)]
     rows += [product_video() for _ in range(12)]
     check(rows, inputs([32] * 4, count), way)

@@ -89,6 +89,15 @@ def test_copies_are_what_the_model_says(kind: str, size: int, reads: str) -> Non
         np.testing.assert_array_equal(out, model(source, size, pattern, reads), f"{pattern}, {order}")
 
 
+@pytest.mark.parametrize(("asked", "read"), [(0, 0), (17, 16)])
+def test_of_a_constant_no_more_is_read_than_is_written(asked: int, read: int) -> None:
+    source, out = np.random.default_rng().integers(1, 256, 512, np.uint8), np.zeros(512, np.uint8)
+    tw.Kernel.from_ptx(text("cg", 16, "side by side", f", {asked}"), "k")(
+        1, 32, [source, out], device="emulator"
+    )
+    np.testing.assert_array_equal(out, source if read else np.zeros_like(source))
+
+
 @pytest.mark.parametrize(
     ("form", "says"),
     [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
@@ -111,6 +111,7 @@ OPERATIONS = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(OPERATIONS, max_size=40), st.integers(1, MOST), st.booleans())
+@example([(INIT, 4), (DROP, 2), (ARRIVE, 2), (ARRIVE, 1), (PENDING, 0)], 1, False)
 def test_every_operation_does_what_the_model_does(
     operations: list[tuple[int, int]], first: int, many: bool
 ) -> None:

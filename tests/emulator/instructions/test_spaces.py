@@ -45,6 +45,14 @@ def numbers(rng: np.random.Generator) -> Array:
     return rng.integers(0, 1000, COUNT).astype(np.int32)
 
 
+def test_of_lanes_that_write_to_one_place_the_last_that_runs_stays(rng: np.random.Generator) -> None:
+    body = """.shared .align 8 .b32 one[2]; setp.lt.u32 %p, %t, 13;
+st.shared.v2.u32 [one], {%t, %a}; ld.shared.v2.u32 {%d, %e}, [one];
+@%p st.shared.u32 [one], %t; ld.shared.u32 %g, [one];"""
+    a = numbers(rng)[:20]
+    assert (run(body, a, count=3) == (19, a[19], 12)).all()
+
+
 # -- local memory -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("of_module", [False, True])
 def test_every_thread_has_its_own_local_memory(rng: np.random.Generator, of_module: bool) -> None:
@@ -104,6 +112,7 @@ def test_a_stretch_of_shared_memory_is_zeroed(body: str, zeroed: list[tuple[int,
     ("body", "said"),
     [
         ("@%p st.bulk.shared::cta [%y+8], 512, 0;", r"out-of-bounds write of 512 bytes at shared address 0x8(.|\n)*\(3, 0, 0\)"),
+        ("@%p st.bulk.shared::cta [%y], 16777216, 0;", "out-of-bounds write of 16777216 bytes at shared address"),
         ("mov.u32 %e, 12; @%p st.bulk.shared::cta [%y], %e, 0;", "multiple of 8 bytes"),
         ("@%p st.bulk [%in], 8, 0;", "write of 8 bytes at shared address"),
     ],
@@ -473,6 +482,12 @@ def test_printf_comes_in_the_order_of_blocks(
     assert list(out[[1, 21, 41, 61]]) == [9] * 4 and out.sum() == 36
 
 
+def test_printf_comes_by_block_whichever_starts_first(capsys: pytest.CaptureFixture[str]) -> None:
+    source = 'extern "C" __global__ void k() { printf("%d ", blockIdx.x); }'
+    tw.Kernel(source, "k", arch="sm_80")(5, 1, [], device=tw.device("emulator", order="late"))
+    assert capsys.readouterr().out == "0 1 2 3 4 "
+
+
 def formatted(form: str, *values: int | float | bytes) -> tuple[bytes, int]:
     """What printf makes of some values. The address of a text is its place among them, and 1 more."""
     places = iter(range(len(values)))
@@ -546,9 +561,10 @@ def test_an_assertion_says_what_failed(capsys: pytest.CaptureFixture[str]) -> No
   assert(threadIdx.x < n && "too many");
 }"""
     message = r"assertion `threadIdx.x < n && \"too many\"` failed in .*k\(int\) at .*:3\n"
-    with pytest.raises(KernelFault, match=message):
-        tw.Kernel(source, "k", arch="sm_80")(1, 4, [3], device="emulator")
-    assert capsys.readouterr().out == "before 0\nbefore 1\nbefore 2\nbefore 3\n"
+    for threads in (4, 40):  # the last of them fails, in the first warp or in the second
+        with pytest.raises(KernelFault, match=message):
+            tw.Kernel(source, "k", arch="sm_80")(1, threads, [threads - 1], device="emulator")
+        assert capsys.readouterr().out == "".join(f"before {i}\n" for i in range(threads))
 
 
 def test_a_trap_ends_the_launch(rng: np.random.Generator) -> None:

@@ -178,6 +178,8 @@ def test_what_cannot_be_added_up_is_named() -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             tw.matmul(a, b, epilogue=tw.epilogue(text, **arrays), device="emulator")
+    with pytest.raises(ArgumentError, match=r"^s must have the shape \(6,\), not \(4,\)"):
+        tw.matmul(a[0], b, epilogue=tw.epilogue("column_sums(s, acc)", s=draw(4)), device="emulator")
     with pytest.raises(ArgumentError, match=r"^a must have two dimensions at least, with sums in s"):
         tw.matmul(
             draw(3),

@@ -142,6 +142,14 @@ def test_the_largest_number_of_a_line_is_the_largest_there_is(dtype: str, axis: 
     assert (error <= step * np.abs(x) + scale * 0.5 + 1e-6).all()
 
 
+def test_scales_multiply_the_sum_and_no_name_that_has_its_letters() -> None:
+    call = tw.epilogue("max(acc, accent) + pacc", accent=1.0, pacc=2.0)
+    scales, shapes = {"scale_a": 3.0, "scale_b": None}, {"scale_a": (4, 8), "scale_b": (8, 4)}
+    found = module.scale_sums(call, scales, shapes)
+    assert found.expression.text == "max((acc * scale_a), accent) + pacc"
+    assert found.given == {"scale_a": 3.0, "accent": 1.0, "pacc": 2.0}
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_products_are_those_of_the_numbers(dtype: str) -> None:

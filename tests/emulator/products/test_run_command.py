@@ -17,6 +17,7 @@ from tests.documented import documented_keys
 from tilewise.bench.argument_specs import ArgumentMaker, ParsedArgument
 from tilewise.bench.outputs import read_expectation
 from tilewise.bench.unwritten import fill_with_patterns, find_unset, find_unwritten, list_unwritten
+from tilewise.cli import run_command
 from tilewise.cli.main import main
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
@@ -93,6 +94,16 @@ def test_as_many_elements_are_printed_as_a_line_has_room_for(
     rows = [line.split()[1:] for line in out.splitlines() if line.startswith("  [")]
     assert [len(row) for row in rows[:-1]] == [most] * (99 // most) and sum(map(len, rows)) == 100
     assert most == 6 or max(len(line) for line in out.splitlines() if line.startswith("  [")) <= columns
+
+
+@given(st.integers(0, 40), st.integers(7, 20))
+def test_rows_are_left_out_where_there_are_more_than_have_room(count: int, most: int) -> None:
+    found = run_command._first_and_last(count, most)
+    if count <= most:
+        assert found == list(range(count))
+    else:
+        assert len(found) == most and found[-4:] == [-1, count - 3, count - 2, count - 1]
+        assert found[:-4] == list(range(most - 4))
 
 
 @pytest.mark.parametrize("command", ["run", "check", "profile"])
@@ -222,7 +233,7 @@ def test_json_has_the_keys_that_are_documented(capsys: pytest.CaptureFixture[str
     main(["run", file, *scale(3), "--expect", "ref.npy", "--json"])
     ran = json.loads(capsys.readouterr().out)
     checked = run_json(capsys, "check", file, *scale(3))
-    profiled = run_json(capsys, "profile", file, *scale(3))
+    profiled = run_json(capsys, "profile", file, *scale(3), "--seconds", "1")
     sliced = run_json(capsys, "profile", file, *scale(3), "--occupancy")
     assert (
         main(

@@ -342,6 +342,16 @@ def test_what_the_fast_build_gives_up() -> None:
     assert {int(item.runs.sum()) for item in counts.instruction_runs()} == {3}
 
 
+@pytest.mark.parametrize("threads", [1, 20, 32])
+def test_each_lane_that_runs_adds_to_one_counter_by_itself(threads: int) -> None:
+    k = kernel("atom.shared.add.u32 %r7, [%r4], 1;\natom.global.add.u32 %r7, [%rd2], 1;")
+    _, near, far = counted(k, 1, threads, [np.zeros(32, np.int32), np.zeros(4, np.int32), 0]).places()
+    for place in (near, far):
+        assert (place.runs.sum(), place.threads.sum(), place.distinct.sum()) == (1, threads, 1)
+    assert (near.waves[4].sum(), near.sharing.sum()) == (threads, 1)
+    assert (far.asked.sum(), far.sectors.sum()) == (threads, 1)
+
+
 def test_matrix_rows() -> None:
     """ldmatrix: eight rows of 16 bytes a phase, and only the lanes that name a row."""
     rng = np.random.default_rng()

@@ -359,6 +359,15 @@ def test_a_measured_time_beside_the_roofline(capsys: pytest.CaptureFixture[str])
     argv = ("04_tiled", "-m", "64", "-n", "64", "-k", "32", "--gpu", "a100")
     _, out, _ = run(capsys, *argv, "--seconds", "1e-3")
     assert re.search(r"reached +0\.\d+% of it in 1 ms", out)
+    _, out, _ = run(capsys, *argv, "--seconds", "1e-3", "--json")
+    found = json.loads(out)
+    assert found["of_the_roofline"] == pytest.approx(found["roofline"]["seconds"] / 1e-3)
+
+
+def test_a_measured_time_is_that_of_the_launch_that_multiplies(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("11_parallel_k", "-m", "32", "-n", "32", "-k", "64", "--set", "split=2", "--gpu", "a100")
+    _, out, _ = run(capsys, *argv, "--seconds", "1e-3")
+    assert (out.count("verdict on "), out.count(" of that is reached in 1 ms")) == (2, 1)
 
 
 def test_without_a_profiler_of_the_hardware(

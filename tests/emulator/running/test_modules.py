@@ -175,6 +175,7 @@ def test_a_module_of_ptx_knows_what_ptx_says() -> None:
         ("c", b"123", "must have the 16 bytes"),
         ("c", 1.0, "must have the 16 bytes"),
         ("c", "abcd", "must be an array, a number or bytes, not 'str'"),
+        ("c", np.ones(4, ">f4"), r"module\['c'\] must have elements of the machine's own byte order"),
         ("table", np.zeros((3, 2), np.float32), r"must have the shape \(2, 3\) of `float table\[2\]\[3\]`, or be flat"),
         ("count", 1.5, "must be integers for `int count`, not 1.5; round them first"),
         ("count", 1 << 40, r"^module\['count'\] must be int32 for `int count`, not 1099511627776$"),
@@ -326,6 +327,13 @@ def test_names_of_variables_are_shown_as_written() -> None:
 
 # -- what is read of a module --------------------------------------------------------------------
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+
+
+def test_variables_of_one_written_name_keep_those_of_the_ptx() -> None:
+    symbols = ("_ZN12_GLOBAL__N_11nE", "_ZL1n", "_ZL1m")
+    variables = "".join(f".global .u32 {symbol} = {i};\n" for i, symbol in enumerate(symbols))
+    module = tw.Module.from_ptx(f"{HEAD}{variables}.entry k() {{ ret; }}")
+    assert {name: int(module[name]) for name in module} == {symbols[0]: 0, symbols[1]: 1, "m": 2}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,10 @@ import pytest
 import tilewise as tw
 from tests.harness.lanes import run
 from tests.harness.many import refused
+from tilewise.emulator.running.checked_launch import Checks
+from tilewise.emulator.running.fault_report import Range
 from tilewise.instruments.checking import Checker
+from tilewise.launch import Launch
 
 SOURCE = """
 extern "C" __global__ void fill(int *x, int value)
@@ -114,6 +117,13 @@ def test_the_checker_names_the_read_that_comes_too_early(order: str | int) -> No
         found = [finding.kind for finding in checker.check(second.bound)]
         assert found == (["early-read"] if wait in (0, 2) and order != "eager" else [])
         assert np.array_equal(x.numpy(), 100 + THREAD)
+
+
+def test_every_byte_of_a_word_that_the_launch_before_wrote_comes_too_early() -> None:
+    notes = [{"syncs_blocks": False, "registers": 0, "shuffled": 0}]
+    checks = Checks(Launch((1, 1, 1), (32, 1, 1)), 1, [Range(4096, 64, "x")], {}, notes)
+    checks.expect_writes(4096, np.array([9, 10]))
+    assert [at for at in range(4096, 4096 + 64) if checks.is_early(at)] == [4096 + i for i in (8, 9, 10, 11)]
 
 
 # -- another cluster's work -------------------------------------------------------------------------------------
