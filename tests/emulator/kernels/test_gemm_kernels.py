@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
@@ -26,6 +26,7 @@ from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
 from tilewise.matmul import multiply
+from tilewise.planner import operands_of
 from tilewise.reference import compare
 
 Array = npt.NDArray[Any]
@@ -294,6 +295,8 @@ VECTORS: tuple[tuple[str, dict[str, object]], ...] = (
     c=layouts(repeats=False),
     fill=st.sampled_from(("random", "special")),
 )
+@example((1, 1, 7, 64), False, Layout(), Layout(skip=1), Layout(), "random")  # less aligned than the other
+@example((1, 1, 7, 64), False, Layout(skip=1), Layout(), Layout(), "random")
 def test_vector_in_any_layout(
     way: Any, sizes: tuple[int, int, int, int], row: bool, a: Layout, b: Layout, c: Layout, fill: str
 ) -> None:
@@ -340,6 +343,15 @@ def test_blocks_that_share_k_leave_sums_that_are_added_up(dtype: str, result: st
         found = np.full(77, np.nan, DTYPES[result]).reshape((1, 77) if row else (77, 1))
         multiply(a, b, found, tw.device("emulator", order="late"), shared_k(parts), epilogue)
         assert compare(found, a, b, accumulate=sums, terms=8 + parts, epilogue=epilogue).ok
+
+
+@pytest.mark.parametrize("m", [1, 77])
+def test_blocks_that_share_k_have_no_findings(m: int) -> None:
+    """Nor has what adds up their sums, whole runs of them."""
+    spec = KERNELS["vector"]
+    settings = spec.complete({"along": "rows", "per_lane": 2, "parts": 3})
+    operands = operands_of(m, 77 if m == 1 else 1, 300, layout="nn" if m == 1 else "tn")
+    assert tw.check(spec.plan(operands, "h200", settings), "late") == []
 
 
 def test_what_cannot_share_k_is_refused() -> None:
@@ -464,9 +476,15 @@ def test_lines_are_copied_wherever_they_begin(
 
 
 def test_align_has_no_findings() -> None:
-    """It reads whole words, but none that lie beside a line."""
+    """It reads whole words, but none that lie beside a line, where nothing has been written."""
     layouts_of_rows = (Layout(gap=0, skip=1), Layout(gap=3, skip=2))
     pairs = [CopyCounts.of((1, 2, 20, 37), np.dtype("u2"), layout) for layout in layouts_of_rows]
+    for source, _ in pairs:
+        array: Any = tw.device("emulator").empty(source.buffer.shape, source.buffer.dtype)
+        for index in np.ndindex(source.view.shape[:3]):
+            begin = (source.view[index].ctypes.data - source.buffer.ctypes.data) // 2
+            array[begin : begin + 37].fill(source.view[index])
+        source.array = array
     assert align(pairs, 2, check=True)
 
 

@@ -19,6 +19,7 @@ from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.simt import SHAPES
 from tilewise.matmul import multiply
 from tilewise.operands import Operands
+from tilewise.planner import operands_of
 from tilewise.problem import Problem
 from tilewise.reference import compare
 
@@ -121,6 +122,12 @@ def test_something_may_happen_to_the_sums(partition: str) -> None:
     parts = Choice(specs=(SPEC,), settings=(("partition", partition), ("parts", 3)))
     multiply(a[0], b, whole[:, 1:], EMULATOR, parts, epilogue)
     assert compare(whole[:, 1:], a[0], b, epilogue=epilogue, terms=3).ok and not whole[:, 0].any()
+
+
+def test_the_checker_finds_nothing() -> None:
+    """Where parts of K are added up, whose sums go through shared memory as results do."""
+    settings = SPEC.complete({"partition": "64x64x16", "parts": 2})
+    assert tw.check(SPEC.plan(operands_of(40, 50, 40), "h200", settings), "late") == []
 
 
 def test_it_is_planned_for_large_products_of_float32() -> None:

@@ -277,7 +277,7 @@ def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any], wro
     assert error.argument == wrong
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "given",
     [
@@ -290,6 +290,19 @@ def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any], wro
 @pytest.mark.parametrize("exchanged", [0, 1])
 def test_the_checker_finds_nothing_wrong(given: dict[str, Any], exchanged: int) -> None:
     plan = plan_for((136, 72, 264), 1, "nt", {"partition": "64x64x64", "exchanged": exchanged, **given})
+    assert tw.check(plan, "late") == []
+
+
+def test_a_cluster_that_splits_k_writes_no_stage_that_another_warpgroup_reads() -> None:
+    plan = plan_for((70, 24, 264), 1, "nt", {"partition": "128x64x64", "split": 2})
+    assert tw.check(plan, "late") == []
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("exchanged", [1, 0])
+def test_sums_of_parts_of_k_are_stored_to_the_end_of_their_rows(exchanged: int) -> None:
+    """Where C's columns are no whole runs of those that add them up."""
+    plan = plan_for((70, 50, 136), 1, "nt", {"partition": "64x64x64", "exchanged": exchanged, "parts": 2})
     assert tw.check(plan, "late") == []
 
 

@@ -343,7 +343,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 
     free_registers(sums, c.rows >> 31);
 
-    const Matrix<Result> to = {c.columns, c.rows, unsigned(c.row_stride), c.elements};
+    // Rows of sums are stored to their end, since add_parts.cu reads whole runs of them.
+    const Matrix<Result> to = {PARTS > 1 ? unsigned(c.row_stride) : c.columns, c.rows, unsigned(c.row_stride), c.elements};
 #if PARTS > 1
     const Fused finish;
 #else

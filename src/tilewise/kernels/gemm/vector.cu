@@ -248,6 +248,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned end = matrix.columns * (which.inner + 1ull) / PARTS;
     matrix.elements = matrix.at(0, begin), vector.elements = vector.at(begin, 0), matrix.columns = end - begin;
     result.select(which);
+    result.rows = result.column_stride; // up to the end of a row of sums, since add_parts.cu reads whole runs of it
     const Fused finish;
 #else
     const InStack which = stack[blockIdx.x / blocks];

@@ -465,8 +465,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #endif
             const Scales of_terms = Scales::ANY && PARTS == 1 ? scales.in_stack(tile.which, tile.which) : scales;
             tile.which = stack.of_c(tile.which);
-            const Matrix<Result> matrix = {c.columns, tiles.end(c.rows), unsigned(c.row_stride),
-                                           c.in_stack(tile.which)};
+            // Rows of parts' sums are stored to their end, since add_parts.cu reads whole runs of them.
+            const Matrix<Result> matrix = {PARTS > 1 ? unsigned(c.row_stride) : c.columns, tiles.end(c.rows),
+                                           unsigned(c.row_stride), c.in_stack(tile.which)};
             Place own = tile; // where the warpgroup's part begins
             own.row += begin;
             if constexpr (STORED_BY_ENGINE && FINISHED_IN_BOXES && SPLIT == 1)
