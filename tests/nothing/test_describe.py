@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
+from dataclasses import replace
+from operator import mul
 from typing import Any, cast
 
 import numpy as np
@@ -12,8 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.describe import Shapes, describe, result_shapes
+from tilewise.epilogue import Fused
 from tilewise.errors import ArgumentError
 from tilewise.interop import HOST, View
+from tilewise.kernels import KERNELS
+from tilewise.kernels.bind import _shifts
 from tilewise.operands import Operand, Operands
 
 Ints = tuple[int, ...]
@@ -174,6 +180,29 @@ def test_the_operands_make_the_same_products(views: tuple[View, View, View]) -> 
     found = describe(a, b, c, result_shapes(a.shape, b.shape))
     assert products_of_operands(found) == products_of_views(a, b, c)
     assert 1 not in found.stack
+
+
+@given(operands(), st.data(), st.integers(0, 2))
+def test_launches_for_a_few_axes_each_have_the_matrices_of_the_whole_stack(
+    views: tuple[View, View, View], data: st.DataObject, axes: int
+) -> None:
+    """Arrays of an epilogue go along with A, B and C."""
+    a, b, c = views
+    shape = tuple(1 if data.draw(st.booleans()) else size for size in c.shape)
+    fused = Fused("acc + x", ("x",), (data.draw(strided(shape)),))
+    found = describe(a, b, c, result_shapes(a.shape, b.shape), fused)
+
+    def places(some: Operands, begin: Mapping[str, int]) -> list[list[int]]:
+        each = (*some[:3], *some.extras)
+        return [
+            [begin.get(one.name, 0) + one.itemsize * sum(map(mul, z, one.stack)) for one in each]
+            for z in itertools.product(*map(range, some.stack))
+        ]
+
+    launches = _shifts(replace(KERNELS["general"], stack_axes=axes), found)
+    inner = found.inner(axes)
+    assert len(inner.stack) <= axes
+    assert [place for begin in launches for place in places(inner, begin)] == places(found, {})
 
 
 # ── stacks as short as strides allow ─────────────────────────────────────────────────────────────────────

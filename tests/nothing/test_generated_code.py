@@ -139,6 +139,31 @@ def test_few_multiply_adds_wait_for_a_bank_of_registers(case: Case) -> None:
     assert count >= 1024 and count_in_one_bank(loop) < count / 5
 
 
+@pytest.mark.parametrize(
+    ("file", "entry", "given"),
+    [
+        ("add_parts", "add_parts", {}),
+        ("add_sums", "add_sums", {"OF_COLUMNS": 1}),
+        ("add_sums", "add_sums", {"OF_COLUMNS": 0}),
+        ("general", "remedy", {"REGION_M": 64, "REGION_N": 64}),
+        ("real_form", "expand", {}),
+        ("split_halves", "split_halves", {}),
+        ("vector", "along_k", {}),
+        ("vector", "along_rows", {}),
+        ("widen", "widen", {}),
+    ],
+    ids=str,
+)
+def test_a_launch_that_may_begin_early_waits_before_it_touches_memory(
+    file: str, entry: str, given: dict[str, object]
+) -> None:
+    source = Path(KERNELS["mma"].file).with_name(f"{file}.cu").read_text(encoding="utf-8")
+    code = compile_source(source, [entry], "sm_90a", defines=given).ptx
+    body = code.partition(f".entry {entry}(")[2].partition(".entry")[0]
+    first = re.search(r"griddepcontrol\.wait|\b(?:ld|st|red|atom|cp)\.[\w.:]*global", body)
+    assert first is not None and first[0] == "griddepcontrol.wait"
+
+
 # ── the checks themselves ──
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from dataclasses import replace
+from operator import mul
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tilewise.kernels.epilogue import partial_bytes, partial_sums
 from tilewise.kernels.gemm import limits, real_form
+from tilewise.kernels.gemm.arrange import arranged, copy_bytes
 from tilewise.kernels.spec import cut, straddling
 from tilewise.operands import Operand, alignment_of, ceil_div
 from tilewise.planner import operands_of
@@ -144,6 +148,55 @@ def test_arrays_of_an_epilogue_lie_along_what_they_differ_along() -> None:
             (extra,) = operands_of(4, 6, 8, epilogue=epilogue, batch=batch).extras
             assert (extra.rows, extra.columns, extra.row_stride, extra.column_stride) == (4, 6, *strides)
             assert extra.stack == (() if batch == 1 else (0,) if strides != (6, 1) else extra.stack)
+
+
+@given(
+    sizes=st.tuples(*[st.integers(1, 5)] * 2),
+    slots=st.tuples(*[st.integers(1, 4)] * 2),
+    stack=st.lists(st.integers(1, 4), max_size=2).map(tuple),
+)
+def test_partial_sums_of_a_stack_lie_one_behind_another(
+    sizes: tuple[int, int], slots: tuple[int, int], stack: tuple[int, ...]
+) -> None:
+    """Matrix by matrix, as the launch that adds them up reads them; none of two arrays in one place."""
+    m, n = sizes
+    given = {"down": np.zeros(n, np.float32), "across": np.zeros(m, np.float32)}
+    sums = tw.epilogue("column_sums(down, acc) + row_sums(across, acc)", **given)
+    operands = operands_of(m, n, 8, epilogue=sums)._replace(stack=stack)
+    axes, end = (1, 1, *stack)[-2:], 0
+    for one, shape in zip(partial_sums(operands, slots), ((slots[0], n), (m, slots[1])), strict=True):
+        steps = struct.unpack("<4q", one.strides(stack))
+        order = itertools.product(*map(range, (*axes, *shape)))
+        places = [sum(map(mul, index, (*steps[2:], *steps[:2]))) for index in order]
+        assert places == list(range(len(places)))
+        assert one.offset >= end
+        end = one.offset + 4 * len(places)
+    assert end <= partial_bytes(operands, slots)
+
+
+@given(
+    sizes=st.tuples(*[st.integers(1, 9)] * 2),
+    axes=st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=2),
+    dtype=st.sampled_from(["int8", "float16", "float64"]),
+)
+def test_a_copy_has_each_matrix_of_a_stack_once(
+    sizes: tuple[int, int], axes: list[tuple[int, bool]], dtype: str
+) -> None:
+    """What the stack repeats has one place, and all of them fill what the copy takes."""
+    rows, columns = sizes
+    stack = tuple(size for size, _ in axes)
+    steps = tuple(0 if same else step for (_, same), step in zip(axes, (1000, 100), strict=False))
+    source = Operand("a", rows, columns, columns, dtype, 1, steps)
+    copy = arranged(source, stack)
+    places = {
+        sum(map(mul, index, source.stack)): sum(map(mul, index, copy.stack))
+        for index in itertools.product(*map(range, stack))
+    }
+    whole = rows * copy.row_stride
+    assert sorted(places.values()) == [i * whole for i in range(len(places))]
+    assert copy_bytes(copy, stack) == len(places) * whole * copy.itemsize
+    for index in itertools.product(*map(range, stack)):
+        assert places[sum(map(mul, index, source.stack))] == sum(map(mul, index, copy.stack))
 
 
 # ── what a step of a kernel reads ──

@@ -129,6 +129,17 @@ def test_of_two_the_newer_one_stays_and_one_of_this_version_before_all() -> None
         assert (found.seconds == seconds) == stays, (date, version)
 
 
+def test_a_file_that_was_written_anew_is_read_anew() -> None:
+    """Also one of as many bytes."""
+    for seconds in (1e-06, 2e-06, 3e-06):
+        keep_one(1, seconds=seconds)
+        path = file_of(H200)
+        assert path is not None
+        os.utime(path, (0, 1e6 * seconds))  # a clock may be too coarse to tell them apart
+        found = recall(OPERANDS, H200)
+        assert found is not None and found.seconds == seconds
+
+
 def test_files_are_merged(tmp_path: Path) -> None:
     others = tmp_path / "others.json"
     keep_one(1)

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from tilewise.errors import ArgumentError
 from tilewise.kernels.spec import access_bytes
+from tilewise.kernels.stack import TABLE_SIZES, refuse_table, stack_slot, table_size
 from tilewise.operands import Operand, Operands
 from tilewise.planner.verdict import _pad
-from tilewise.problem import Layout, Problem
+from tilewise.problem import Epilogue, EpilogueArray, Layout, Problem
+from tilewise.slots import places_of
 
 
 @pytest.mark.parametrize(
@@ -111,3 +113,31 @@ def test_lines_are_padded_to_the_next_multiple_of_16_bytes(
     assert replace(padded, row_stride=matrix.row_stride) == matrix
     bytes_, had = padded.row_stride * matrix.itemsize, matrix.row_stride * matrix.itemsize
     assert bytes_ % 16 == 0 and had <= bytes_ < had + 16
+
+
+@pytest.mark.parametrize("extras", range(7))
+@pytest.mark.parametrize("size", TABLE_SIZES[1:])
+@pytest.mark.parametrize("more", [0, 1])
+def test_tables_take_as_many_matrices_as_arguments_have_room_for(extras: int, size: int, more: int) -> None:
+    """Each array of an epilogue that lies anywhere has a table of its own beside those of A, B and C."""
+    names = [f"x{i}" for i in range(extras)]
+    arrays = tuple(EpilogueArray(name, "float32", pointers=True) for name in names)
+    epilogue = Epilogue(" + ".join(["acc", *names]), arrays)
+    operands = Operands.of(Problem(4, 8, 4, size + more, epilogue=epilogue, pointers=True))
+    room = 30 << 10  # of the 32,764 bytes of a launch, which has other arguments too
+    fitting = [one for one in TABLE_SIZES if one * 8 * (3 + extras) <= room]
+    error = refuse_table(operands, table_size(operands))
+    if size + more <= fitting[-1]:
+        slot = stack_slot(operands)
+        assert error is None and size + more <= table_size(operands)
+        assert len(slot.template) == 8 + 8 * table_size(operands) * (3 + extras) <= 8 + room
+        assert [gap.size for gap in slot.gaps] == [8 * (size + more)] * (3 + extras)
+        for exchanged, order in ((False, "abc"), (True, "bac")):  # where the kernel sees B first
+            gaps = stack_slot(operands, exchanged).gaps
+            named = [*order, *(f"epilogue.{name}" for name in names)]
+            assert [gap.operand for gap in gaps] == [places_of(name) for name in named]
+    else:
+        assert error is not None
+        assert str(error).startswith(
+            f"batch must be at most {fitting[-1]:,} with pointers, not {size + more}"
+        )

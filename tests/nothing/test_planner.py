@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tilewise as tw
 from tilewise.errors import ArgumentError, UnknownNameError
 from tilewise.gpus import GPUS
 from tilewise.kernels import KERNELS, RUNGS
@@ -247,6 +250,36 @@ def test_every_gpu_has_a_plan(m: int, n: int, k: int, dtype: str, gpu: str, layo
         spec = KERNELS[made.kernel]
         assert spec.settings_of(Plan.from_dict(made.to_dict())) == found[0].settings
         assert not spec.why_not(found[0].operands, found[0].settings)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tiles_that_a_plans_parameters_do_not_make_are_refused(dtype: str) -> None:
+    made = plan(512, 512, 512, dtype=dtype)
+    tile = made.tiles["block"]
+    wrong = replace(made, tiles={**made.tiles, "block": Tile(tile.m, tile.n, tile.k + 1)})
+    with pytest.raises(ArgumentError) as caught:
+        KERNELS[made.kernel].settings_of(wrong)
+    rule = f"tiles['block'] must be {tile} with the plan's parameters for kernel {made.kernel}"
+    assert str(caught.value).startswith(rule)
+
+
+@pytest.mark.parametrize("kernel", ["general", "mma", "vector", "wgmma"])
+@pytest.mark.parametrize("axes", range(4))
+def test_sums_over_a_whole_stack_are_of_as_many_axes_as_a_launch_takes(kernel: str, axes: int) -> None:
+    """Of more axes there are several launches, each of which would begin anew."""
+    spec, sums = KERNELS[kernel], tw.epilogue("column_sums(s, acc)", s=np.empty(8, np.float32))
+    found = operands_of(8, 8, 8, dtype="float16", epilogue=sums)
+    a, b, c = (replace(one, stack=(4096, 512, 64)[3 - axes :]) for one in found[:3])
+    whole = tuple(replace(one, stack=(0,) * axes) for one in found.extras)
+    operands = found._replace(a=a, b=b, c=c, extras=whole, stack=(2,) * axes)
+    settings = spec.complete(spec.for_types(operands))
+    error = spec.why_not_operands(operands, settings)
+    if axes <= spec.stack_axes:
+        assert error is None
+    else:
+        assert str(error).startswith("s must have sums for each matrix of a stack with more than 2 axes")
+        each = operands._replace(extras=tuple(replace(one, stack=c.stack) for one in whole))
+        assert spec.why_not_operands(each, settings) is None
 
 
 @pytest.mark.parametrize("gpu", sorted(name for name, gpu in GPUS.items() if gpu.arch not in known_archs()))

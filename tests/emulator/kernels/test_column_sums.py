@@ -71,6 +71,8 @@ def add_up(
     orders=st.permutations(["eager", "late", 1, 2]),
 )
 @example(20, 40, 8, (2, 2), False, False, WAYS[0], ["late", "eager"])
+@example(10, 40, 8, (3,), False, False, WAYS[1], ["late", "eager"])  # warps of a tile that have no row
+@example(20, 40, 8, (), False, False, WAYS[7], ["late", "eager"])  # and boxes that have no column
 @examples(2, 5)
 def test_sums_in_every_kernel(
     m: int, n: int, k: int, stack: tuple[int, ...], shared: bool, of_all: bool, way: Any, orders: list[Any]

@@ -16,6 +16,7 @@ from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
+from tilewise.kernels.bind import bind_steps
 from tilewise.matmul import multiply
 from tilewise.planner import operands_of
 from tilewise.reference import compare
@@ -130,6 +131,56 @@ def test_what_small_elements_would_lose_is_computed_in_float32(tiles: int) -> No
             forgiven += tiny > 0 and not left_out[-1]
             assert same[rows, columns].all() == left_out[-1], (row, column)
     assert 3 < sum(left_out) < len(left_out) - 3 and forgiven
+
+
+EXACT = """
+#include <tilewise/split_lines.cuh>
+
+extern "C" __global__ void exact(const unsigned *large, const unsigned *tiny, unsigned depth, int *found)
+{
+    const unsigned i = threadIdx.x;
+    found[i] = is_exact({large[2 * i], tiny[2 * i]}, {large[2 * i + 1], tiny[2 * i + 1]}, depth);
+}
+"""
+
+
+def test_tiny_elements_are_forgiven_up_to_four_for_each_term_that_is_large() -> None:
+    """Of a row and a column together; where any is not finite, nothing is."""
+    terms, count = 130, 256
+    large = RANDOM.integers(0, terms + 1, (count, 2)).astype(np.uint32)
+    forgiven = 4 * np.maximum(large.astype(int).sum(1) - terms, 0)
+    tiny = np.maximum(forgiven + RANDOM.choice([-1, 0, 0, 1, 9, 70], count), 0)
+    of_row = RANDOM.integers(0, tiny + 1)
+    each = np.stack([of_row, tiny - of_row], 1).astype(np.uint32)
+    large[-1], each[-1] = (0, terms), (2**32 - 1, 1)
+    found = np.full(count, -1, np.int32)
+    tw.Kernel(EXACT, "exact", "sm_80")(1, count, [large, each, terms, found], device="emulator")
+    wanted = tiny <= forgiven
+    wanted[-1] = False
+    assert (found == wanted).all()
+
+
+def test_what_is_left_out_is_computed_to_the_edges_of_c_and_no_further() -> None:
+    """Of a region of several tiles, some of which begin beyond C; operands end with their last element."""
+    m, n, k = 70, 50, 64
+    a, b, c = normal(m, k), normal(k, n), np.full((m, n), np.nan, np.float32)
+    operands = operands_of(m, n, k, arithmetic="exact32")
+    settings = SPEC.complete({"partition": "128x128x64"})
+    remedy = SPEC.steps(operands, settings)[-1]
+    device = open_emulator()
+    bound = bind_steps([remedy], device)
+    held = {"a": device.array(a), "b": device.array(b), "c": device.array(c)}
+    workspace = device.array(np.ones(SPEC.workspace(operands, settings), np.uint8))
+    bound({"workspace": workspace.ptr, **{name: one.ptr for name, one in held.items()}})
+    assert compare(held["c"].numpy(), a, b).ok
+
+
+@pytest.mark.parametrize("order", ["eager", "late"])
+def test_warpgroups_without_rows_say_nothing_of_the_next_matrix(order: Any) -> None:
+    """Of which parts are left out, and computed by another launch."""
+    a, b = normal(4, 40, 64), normal(4, 64, 24)
+    a[1:, 3, 5] = np.inf
+    assert compare(in_parts(a, b, order, partition="128x64x64"), a, b).ok
 
 
 @pytest.mark.parametrize("largest", [2.0**-149, 2.0**-126, 2.0**-60, 2.0**60, 2.0**127])

@@ -238,6 +238,9 @@ def test_matrices_that_lie_evenly_are_a_stack(monkeypatch: pytest.MonkeyPatch) -
     shuffled = [a[i] for i in (2, 0, 3, 1)]
     assert are_products(tw.batched_matmul(shuffled, b, device="emulator"), shuffled, list(b))
     assert chosen.pop().operands.by_pointers
+    twice = [a[0], a[0], a[1], a[2]]  # which begin as if all were the same
+    assert are_products(tw.batched_matmul(twice, b, device="emulator"), twice, list(b))
+    assert chosen.pop().operands.by_pointers
     columns = np.empty((9, 28), "f4")  # results side by side in one matrix
     out = [columns[:, i : i + 7] for i in range(0, 28, 7)]
     tw.batched_matmul(a, b, out, device="emulator")
@@ -365,6 +368,10 @@ def test_the_results_overlap_nothing_else() -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             tw.batched_matmul(a, b, out, device="emulator")
+    wide = np.zeros((4, 40), "float32")  # one result reaches around another, and into an operand behind that
+    around, between = wide[:, :4], wide[0, 8:24].reshape(4, 4)
+    with pytest.raises(ArgumentError, match="out must not overlap a"):
+        tw.batched_matmul([wide[3, :16].reshape(4, 4), a[0]], b[:2], [around, between], device="emulator")
     out = lay_out(3, 4, 4, "float32", "rows")
     call = tw.epilogue("keep(kept, acc)", kept=b[1][None])
     with pytest.raises(ArgumentError, match="kept must not overlap b"):

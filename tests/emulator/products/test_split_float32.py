@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.thorough import examples
+from tilewise.calls import forget
 from tilewise.devices import gpu
 from tilewise.errors import ArgumentError
 from tilewise.interop import CUDA
 from tilewise.interop.jax import XlaBuffer
 from tilewise.kernels import KERNELS
-from tilewise.operands import Operands
+from tilewise.operands import Operands, ceil_div
 from tilewise.planner import operands_of, target_of
 from tilewise.problem import Problem
 from tilewise.reference import compare
@@ -63,6 +64,41 @@ def test_the_bits_are_those_of_a_product_that_splits(
     got = tw.matmul(x, y, plan=plan, device=device)
     assert np.array_equal(got, tw.matmul(a, b, plan=plan, device=device))
     assert compare(got, a, b, terms=64).ok
+
+
+@pytest.mark.parametrize("order", [("a", "", "b", "ab"), ("ab", "b", "a", "")], ids=str)
+def test_what_is_remembered_is_for_the_parts_that_an_operand_brings(order: tuple[str, ...]) -> None:
+    """Of matrices that lie alike, with parts and without, one after another."""
+    forget()
+    device = tw.device("emulator")
+    a, b = device.array(lay(False, 1, 40, 64)), device.array(lay(False, 1, 64, 24))
+    for split in order:
+        left: Any = tw.split_float32(a, axis=-1) if "a" in split else a
+        right: Any = tw.split_float32(b, axis=-2) if "b" in split else b
+        found: Any = tw.matmul(left, right, arithmetic="exact32")
+        assert compare(found.numpy(), a.numpy(), b.numpy(), terms=64).ok
+
+
+@pytest.mark.parametrize("axis", [-1, -2])
+def test_parts_have_22_bits_of_each_element_and_count_those_that_lose_some(axis: int) -> None:
+    """Of lines so long that each block has several pieces, and in lanes that have no line."""
+    lines, length, depth = 35, 1100, 1152
+    limits = np.float32(2) ** np.array([-12, -28], np.float32)
+    picked = np.concatenate([limits, np.nextafter(limits, 0), [0, 0.7, 1 / 3000, 2**-28.5, 2**-33.7]])
+    x = (RANDOM.choice(picked, (lines, length)) * RANDOM.choice([-1, 1], (lines, length))).astype(np.float32)
+    x[:, -1] = 1  # the largest, which is scaled by 2^14
+    made = tw.split_float32(
+        tw.device("emulator", order="late").array(x if axis == -1 else x.T), axis=axis
+    ).parts.numpy()
+    scaled = x * np.float64(2**14)
+    halves = made[: lines * depth * 4].view(np.float16).reshape(lines, 2, depth).astype(np.float64)
+    found = halves[:, 0] + halves[:, 1] / 2048
+    assert (np.abs(found[:, :length] - scaled) <= np.maximum(np.abs(scaled), 2**-14) * 2**-22).all()
+    assert not found[:, length:].any()
+    size = np.abs(scaled)
+    counts = np.stack([size >= 4, (size < 2**-14) & (size > 0)]).sum(2).T
+    begin = ceil_div(lines * depth * 4, 256) * 256
+    assert (made[begin : begin + 8 * lines].view(np.uint32).reshape(lines, 2) == counts).all()
 
 
 def test_stacks_epilogues_and_layers_take_it() -> None:

@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.clocks import least_seconds, seconds
 from tilewise.devices import device
 from tilewise.emulator.running import host_calls, run, workers
 from tilewise.errors import DeviceError, KernelFault, LaunchError, LaunchTimeout
+from tilewise.launch import Launch, check_registers
 
 SOURCE = """
 extern "C" __global__ void sums(const float *x, float *y, int n)
@@ -284,3 +287,26 @@ def test_registers_that_a_block_can_never_have_are_refused() -> None:
     assert (x == 1).all()
     with pytest.raises(LaunchError, match="must leave a warpgroup the 232 registers a thread"):
         shared(1, 384, [x], device="emulator")
+
+
+@given(
+    warpgroups=st.integers(1, 8),
+    registers=st.integers(1, 255),
+    taken=st.integers(3, 29).map(lambda eights: 8 * eights),
+    left=st.one_of(st.none(), st.integers(3, 29).map(lambda eights: 8 * eights)),
+)
+@example(warpgroups=3, registers=168, taken=232, left=136)
+@example(warpgroups=3, registers=168, taken=240, left=136)
+@example(warpgroups=1, registers=161, taken=168, left=None)
+def test_a_warpgroup_may_take_all_registers_that_the_others_leave(
+    warpgroups: int, registers: int, taken: int, left: int | None
+) -> None:
+    """To the last one. A GPU gives out 8 for each thread at a time."""
+    begun = 8 * -(-registers // 8)
+    others = [begun if left is None else min(begun, left)] * (warpgroups - 1)
+    launch = Launch((1, 1, 1), (128 * warpgroups, 1, 1))
+    if sum(others) + taken <= warpgroups * begun:
+        check_registers(launch, registers, taken, left)
+    else:
+        with pytest.raises(LaunchError, match=f"must leave a warpgroup the {taken} registers a thread"):
+            check_registers(launch, registers, taken, left)
