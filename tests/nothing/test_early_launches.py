@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilewise as tw
-from tilewise.gpus import limits
+from tilewise.gpus import launch_limits, limits
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import bind, readable
 from tilewise.kernels.gemm.simt import SHAPES, lie
@@ -67,6 +67,25 @@ def test_a_product_begins_early_if_its_blocks_are_spread_evenly(
     settings = spec.complete({**spec.for_types(operands), "partition": partition, "b_bytes": 16})
     (launch,) = bind(spec, settings, operands, operands, device, arch).launches
     assert launch.launch.programmatic == early
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_90"])
+def test_a_launch_asks_for_no_more_shared_memory_than_its_arch_has(arch: str) -> None:
+    """Where the emulator, which has more, runs it; and for so much that an SM holds no more blocks than planned."""
+    device, spec = tw.device("emulator", threads=2), KERNELS["mma"]
+    operands = operands_of(100, 90, 330, dtype="float16")
+    given = {"partition": "64x64x64", "stages": 2, "a_bytes": 4, "b_bytes": 4}
+    settings = spec.complete({**spec.for_types(operands), **given})
+    (launch,) = bind(spec, settings, operands, operands, device, arch).launches
+    (step,) = spec.steps(operands, settings)
+    assert step.launch.shared <= launch.launch.shared <= launch_limits(arch).shared_bytes_per_block
+    if arch == "sm_107":
+        assert launch.launch.shared == step.launch.shared
+    else:
+        known = limits(arch)
+        assert (
+            known.shared_per_sm // (launch.launch.shared + known.shared_reserved_per_block) <= step.resident
+        )
 
 
 @pytest.mark.parametrize("sizes", [(0, 5, 6, 3), (4, 0, 6, 3), (4, 5, 6, 0)])

@@ -88,17 +88,22 @@ def _bound(step: Step, code: KernelSource, arch: str, device: Device) -> BoundLa
     spread = launch.programmatic and step.spread
     most = ceil_div(math.prod(launch.grid), device.multiprocessors) if spread else step.resident
     if spread or most > 1:
-        launch = replace(launch, shared=max(_shared_bytes_for_at_most(most, device) - static, launch.shared))
+        launch = replace(
+            launch, shared=max(_shared_bytes_for_at_most(most, arch, device) - static, launch.shared)
+        )
     check_launch(launch, device.limits, static)
     return BoundLaunch(binary, entry, launch)
 
 
-def _shared_bytes_for_at_most(blocks: int, device: Device) -> int:
-    """Bytes of shared memory for a block, of which an SM has not enough for more than so many blocks."""
-    known = limits(arch_capability(device.arch))
-    unit = known.shared_unit
+def _shared_bytes_for_at_most(blocks: int, arch: str, device: Device) -> int:
+    """Bytes of shared memory for a block, of which an SM has not enough for more than so many blocks.
+
+    NOTE: the emulator runs code for GPUs that have less than it.
+    """
+    known = limits(arch)
+    unit, most = known.shared_unit, min(known.shared_per_block_optin, device.limits.shared_bytes_per_block)
     least = known.shared_per_sm // (blocks + 1) // unit * unit + unit - known.shared_reserved_per_block
-    return min(max(least, 0), device.limits.shared_bytes_per_block // unit * unit)
+    return min(max(least, 0), most // unit * unit)
 
 
 @functools.lru_cache(_KERNELS)
