@@ -15,12 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.emulator.profiling.recording import EventKind
-from tilewise.explain.chart import Line, draw_lines
+from tilewise.explain.chart import Line, Ratio, draw_lines, draw_ratios
+from tilewise.explain.climb import Climb
 from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
 from tilewise.explain.panels.layout import places_text, runs_text, split_runs
-from tilewise.explain.panels.overlap import _kinds
-from tilewise.explain.panels.owner import _name_warps
+from tilewise.explain.panels.overlap import Span, _kinds
+from tilewise.explain.panels.overlap import _answer as overlap_answer
+from tilewise.explain.panels.owner import _name_warps, block_index, thread_index
+from tilewise.explain.panels.placement import _answer as placement_answer
+from tilewise.explain.subject import Subject
 from tilewise.explain.svg import Drawing, find_ticks
+from tilewise.gpus import find
 from tilewise.instruments.block_views import Owners
 from tilewise.instruments.recording import Recording
 
@@ -60,6 +65,21 @@ def test_a_bulk_copy_out_of_shared_memory_is_a_write_and_one_into_it_fetches() -
     assert _kinds(cast(Recording, recording), np.array([1, 3])) == ["fetch", "write"]
 
 
+def test_what_overlaps_is_said_by_who_fetches_and_who_multiplies() -> None:
+    """Copies ahead are no less so where products are made without tensor cores, which no span is of."""
+
+    def says(*did: tuple[int, str]) -> str:
+        return overlap_answer([Span(0, warp, kind, i, 1, i) for i, (warp, kind) in enumerate(did)])
+
+    roles = says((4, "fetch"), (0, "multiply"), (1, "multiply"), (4, "wait"))
+    assert roles.startswith("Warps have roles: warp 4 fetches tiles, warps 0 to 1 multiply; ")
+    ahead = "Every warp starts copies for later steps"
+    assert says((0, "fetch"), (0, "multiply")).startswith(ahead)
+    assert says((0, "fetch"), (0, "wait"), (0, "read")).startswith(ahead)
+    assert says((0, "read"), (0, "wait")).startswith("Nothing is fetched ahead")
+    assert says((0, "read"), (1, "write")).startswith("No warp waits for another")
+
+
 def test_a_warps_number_stands_in_the_middle_of_what_it_has() -> None:
     """Where that is a rectangle, and large enough: a row of a warp is too low, and one in pieces has no middle."""
     warp = np.full((12, 12), -1)
@@ -71,6 +91,21 @@ def test_a_warps_number_stands_in_the_middle_of_what_it_has() -> None:
     texts = [part for part in ElementTree.fromstring(drawing.to_svg()).iter() if part.tag.endswith("}text")]
     found = {part.text: (float(part.get("x", 0)), float(part.get("y", 0))) for part in texts}
     assert found == {"w0": (124, 79), "w1": (124, 127), "w2": (172, 79)}
+
+
+def test_blocks_and_threads_are_numbered_x_first_then_y_then_z() -> None:
+    launch = SimpleNamespace(grid=(3, 2, 4), block=(16, 4, 2))
+    subject = cast(Subject, SimpleNamespace(recording=SimpleNamespace(launch=launch)))
+    blocks = [(x, y, z) for z in range(4) for y in range(2) for x in range(3)]
+    assert [block_index(subject, block) for block in range(24)] == blocks
+    threads = [(x, y, z) for z in range(2) for y in range(4) for x in range(16)]
+    assert [thread_index(subject, warp, lane) for warp in range(4) for lane in range(32)] == threads
+
+
+def test_lanes_are_served_at_once_only_where_pieces_of_every_matrix_are_spread_over_all_banks() -> None:
+    assert placement_answer({"A": 8, "B": 8}).endswith(": lanes that read them so are served at once.")
+    for spread in ({"A": 8, "B": 4}, {"A": 1, "B": 8}, {"A": 2}):
+        assert placement_answer(spread).endswith(": so many are served at once, if lanes read them so.")
 
 
 def test_words_of_a_picture_are_as_they_were_given() -> None:
@@ -124,6 +159,19 @@ def test_only_dotted_lines_have_marks_and_only_others_dashes() -> None:
     ]
 
 
+def test_the_line_of_a_ratio_reaches_its_mark_where_that_lies_beyond_the_quartiles() -> None:
+    """And the number stands behind both."""
+    ratios = [Ratio("one", "better", 2.5, (1.5, 2.0)), Ratio("one", "worse", 0.4, (0.5, 0.6))]
+    parts = [*ElementTree.fromstring(draw_ratios("Ratios", "below", ratios).to_svg()).iter()]
+    above, under = (part for part in parts if "thick" in part.get("class", ""))
+    (circle,) = (part for part in parts if part.tag.endswith("}circle"))
+    (square,) = (part for part in parts if part.get("class") == "f-warp")
+    said = {part.text: float(part.get("x", 0)) for part in parts if part.tag.endswith("}text")}
+    assert above.get("x2") == circle.get("cx") and said["2.50"] > float(circle.get("cx", 0))
+    assert float(under.get("x1", 0)) == pytest.approx(float(square.get("x", 0)) + 4, abs=0.02)
+    assert said["0.40"] < float(square.get("x", 0))
+
+
 CLIMBERS = (
     Climber("01_slow", "one thread", (100, 100, 100), 2e-3, "latency", None),  # 1 GFLOP/s
     Climber("02_quick", "all of them", (100, 100, 100), 2e-5, "fp32", 2e-4),  # 100, and 10 measured
@@ -174,3 +222,17 @@ def test_the_climb_says_what_was_reached_of_what_was_measured() -> None:
         "climb.02_quick": "0.1", "climb.02_quick.measured": "0.01",
         "climb.03_fast": "10", "climb.03_fast.measured": "5",
     }  # fmt: skip
+
+
+def test_the_greatest_step_is_between_rungs_of_one_size() -> None:
+    """A larger product has a higher limit by itself."""
+    rungs = [
+        Climber("01_slow", "one thread", (100, 100, 100), 2e-3, "latency", None),
+        Climber("02_quick", "two", (100, 100, 100), 1e-3, "latency", None),
+        Climber("03_large", "many", (1000, 1000, 1000), 2e-3, "memory", None),
+        Climber("04_best", "more", (1000, 1000, 1000), 4e-4, "memory", None),
+    ]
+    assert Climb(find("h200"), {one.name: one for one in rungs}, {}).verdict == [
+        "5 TFLOP/s at most by 04_best, bound by memory",
+        "the greatest step from 03_large to 04_best: the limit rises 5 times",
+    ]

@@ -13,6 +13,7 @@ from tilewise.explain.page import make_page
 from tilewise.explain.panel import Panel
 from tilewise.explain.panels.banks import make_banks
 from tilewise.explain.panels.code import make_code
+from tilewise.explain.panels.layout import counted
 from tilewise.explain.panels.levels import make_levels
 from tilewise.explain.panels.limits import make_limits
 from tilewise.explain.panels.load import make_load, table_of_lanes
@@ -147,7 +148,7 @@ class Explanation:
         worst = max(found, key=lambda one: (one.wavefronts if one.shared else one.sectors) * one.runs)
         head = [
             self.subject.finder.describe(worst.line),
-            f"{len(found)} patterns of lanes; the one that costs most, of {worst.runs} runs:",
+            f"{counted(len(found), 'pattern')} of lanes; the one that costs most, of {counted(worst.runs, 'run')}:",
         ]
         return "\n".join([*head, *table_of_lanes(self.subject, worst)])
 

@@ -366,6 +366,7 @@ def test_a_kernel_of_ones_own_is_explained() -> None:
     plain = tw.explain(tw.Kernel(AXPY, "axpy", "sm_75"), 4, 32, (n, 2.0, x, y))
     assert not {"tiles", "banks", "placement", "order"} & {panel.key for panel in plain.panels}
     assert "row 0, column 17" in plain.element(0, 17)
+    assert ">Block 0: 1 warp, in order of dependency<" in plain.figure("overlap")
     nothing = tw.Kernel('extern "C" __global__ void nothing() {}', "nothing", "sm_75")
     with pytest.raises(ArgumentError, match="element must be of a matrix"):
         tw.explain(nothing, 1, 1).element(0, 0)

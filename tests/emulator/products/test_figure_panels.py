@@ -39,7 +39,8 @@ def subject_of(**profile: Any) -> Subject:
 
 
 full = pytest.mark.parametrize(
-    ("registers", "shared", "grid"), [(40, 0, 34 * 4 * 7 + 34), (128, 16 << 10, 150), (20, 60 << 10, 34)]
+    ("registers", "shared", "grid"),
+    [(40, 0, 34 * 4 * 7 + 34), (40, 0, 34 * 4 * 8), (128, 16 << 10, 150), (20, 60 << 10, 34)],
 )
 
 
@@ -126,6 +127,18 @@ def test_the_staircase_says_how_many_warps_fit_by_registers(registers: int, shar
     ) and f"here: {made.registers}" in said
 
 
+def test_a_launch_of_one_block_has_no_plural() -> None:
+    _, panel = residency(40, 0, 1)
+    assert "1 block on 34 SMs: 0.00735 waves" in words(panel.figure)
+
+
+def test_a_step_of_the_staircase_is_no_higher_than_barriers_allow() -> None:
+    """An SM has 32: blocks of 16 are two, however few registers their threads have."""
+    panel = make_residency(subject_of(occupancy=occupancy(GPU, 256, 40, 0, barriers=16)))
+    assert panel is not None
+    assert [warps for registers, warps in panel.data["stairs"] if registers <= 40] == [2 * 256 // 32] * 4
+
+
 @full
 def test_an_sm_is_as_full_as_its_occupancy_says(registers: int, shared: int, grid: int) -> None:
     made, panel = residency(registers, shared, grid)
@@ -135,7 +148,9 @@ def test_an_sm_is_as_full_as_its_occupancy_says(registers: int, shared: int, gri
     assert facts["residency.division"] == made.threads_by_division
     assert facts["residency.waves"] == pytest.approx(grid / (made.blocks * made.sms), abs=1e-4)
     assert facts.get("residency.next") == (made.next_registers or None)
-    assert f"holds {made.blocks} blocks of 256 threads, at {made.registers} registers" in panel.figure.desc
+    held = "1 block" if made.blocks == 1 else f"{made.blocks} blocks"
+    assert f"holds {held} of 256 threads, at {made.registers} registers" in panel.figure.desc
+    assert f"One SM of {GPU.title}: {held} of 256 threads" in words(panel.figure)
     assert panel.answer.startswith(f"{made.blocks * 8} of {made.warps_most} warps")
 
 
@@ -156,6 +171,9 @@ def test_the_part_that_is_busy_longest_stands_first_and_binds() -> None:
     assert [(row[0], row[3]) for row in panel.table.rows] == [
         (name, show_time(time)) for name, time in ordered
     ]
+    assert [row[1:3] for row in panel.table.rows] == [
+        ("2e+06 bytes", "1e+11"), ("3e+06 operations", "1e+12"), ("1e+04 bytes", "1e+10"),
+    ]  # fmt: skip
     assert panel.figure.desc == "memory 30 µs; fp32 arithmetic 3 µs; L2 1 µs"
     assert panel.answer == (
         "Memory takes longest: 30 µs at least; the busiest SM has 1.5 times its share. Uneven SMs cost most: without, 20 µs."
@@ -464,6 +482,12 @@ def test_a_page_has_each_panel_with_its_numbers_and_its_words() -> None:
     assert [tag for tag, _ in page.tags].count("svg") == 3 and [tag for tag, _ in page.tags].count(
         "table"
     ) >= 3
+
+
+def test_what_a_line_of_the_verdict_adds_to_the_one_above_is_set_back() -> None:
+    page = Page(make_page("A page", ["first", "  second"], [], "tw.explain()"))
+    set_back = [attrs.get("class") for tag, attrs in page.tags if tag == "p"][1:3]
+    assert set_back == [None, "more"] and {("p", "first"), ("p", "second")} <= {*page.texts}
 
 
 def test_two_rungs_stand_one_above_the_other() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -223,6 +224,9 @@ def test_a_span_stands_in_the_row_of_its_warp_at_its_step(which: str, request: p
         last = name.at["x"] + 6.5 * len(name.text)
     assert last < panel.figure.width and len({*colours.values()}) == len({*letters.values()}) == 6
     assert [*colours] == panel.data["kinds"]
+    assert f"Block {subject.recording.blocks[0]}: {len(warps)} warps, in order of dependency" in words(
+        panel.figure
+    )
     labels = [one for one in marks(panel.figure, "text", "spans") if one.text.startswith("warp")]
     assert [one.text for one in labels] == [f"warp {warp}" for warp in rows] and panel.data["warps"] == rows
     drawn, said = marks(panel.figure, "rect", "spans"), marks(panel.figure, "text", "spans")[len(rows) :]
@@ -311,6 +315,13 @@ def test_a_piece_lies_in_the_line_and_the_group_of_banks_of_its_address(copied: 
         f"placement.{role}": spread[role] for role in "ab"
     }
     assert f"in {spread['a']} (A) and {spread['b']} (B) of the 8 groups" in panel.answer
+
+
+def test_events_that_did_not_fit_are_said_to_be_in_no_picture(inner: Explanation) -> None:
+    recording = replace(inner.subject.recording, lost=7)
+    said = f"what came after these {len(recording):,} events is in no picture"
+    about = Explanation(replace(inner.subject, recording=recording)).about
+    assert about == [inner.about[0], said, *inner.about[1:]]
 
 
 def test_pictures_have_the_marks_that_are_kept(inner: Explanation) -> None:

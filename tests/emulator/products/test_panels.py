@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 from xml.etree import ElementTree
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tilewise.emulator.profiling.recording import EventKind
+from tilewise.explain.explanation import Explanation
 from tilewise.explain.panels.banks import make_banks
 from tilewise.explain.panels.load import make_load
 from tilewise.explain.panels.order import make_order
@@ -219,6 +221,24 @@ def test_accesses_of_global_memory_are_listed_with_the_most_sectors_in_vain_firs
     assert panel.figure.desc == "ld6: 6 sectors of 32 bytes in 11 lines of 128; 4 sectors would do."
     even = make_load(subject_of(listed[3:]))
     assert even is not None and even.answer.startswith("Nothing moves in vain: ld4 touches 4 sectors")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_of_a_line_the_access_is_listed_that_costs_most_in_all_its_runs(shared: bool) -> None:
+    cost = "wavefronts" if shared else "sectors"
+    listed = [
+        pattern([None, 0], 4, name=name, shared=shared, line=line, runs=runs, **{cost: count})
+        for name, line, count, runs in (("ld.once", 7, 8, 1), ("ld.often", 7, 2, 9), ("ld.there", 8, 99, 99))
+    ]
+    finder = SimpleNamespace(describe=lambda line: f"a.cu:{line}  x = y;")
+    subject = SimpleNamespace(**vars(subject_of(listed)), finder=finder, number_of=lambda line: line)
+    found = Explanation(cast(Subject, subject))
+    subject.patterns = [replace(listed[0], line=9), *listed]
+    assert found.line(9).splitlines()[1] == "1 pattern of lanes; the one that costs most, of 1 run:"
+    assert found.line(7).splitlines()[:3] == [
+        "a.cu:7  x = y;", "2 patterns of lanes; the one that costs most, of 9 runs:",
+        "ld.often, 4 bytes a lane: " + ("2 wavefronts, 2 without conflicts" if shared else "2 sectors, 24 would do"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("raster", [*ORDERS])

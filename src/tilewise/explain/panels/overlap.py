@@ -13,6 +13,7 @@ from tilewise.emulator.layout import RANK_SHIFT
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.emulator.support.bulk_requests import REQUEST
 from tilewise.explain.panel import Fact, Panel, Table
+from tilewise.explain.panels.layout import counted
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import WIDTH, Drawing
 from tilewise.instruments.recording import Recording
@@ -152,7 +153,7 @@ def make_overlap(subject: Subject) -> Panel | None:
         "Spans of fetching, reading, multiplying, writing and waiting, each as early as what it waits for allows.",
         _TOP + len(shown) * _ROW + 66,
     )
-    drawing.text(24, 24, f"Block {block}: {len(warps)} warps, in order of dependency", "bold")
+    drawing.text(24, 24, f"Block {block}: {counted(len(warps), 'warp')}, in order of dependency", "bold")
     x = 24.0
     for kind, classes in _CLASSES.items():
         drawing.rect(x, 36, 14, 14, classes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewise.explain.panel import Fact, Panel, Table
+from tilewise.explain.panels.layout import counted
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import WIDTH, Drawing
 from tilewise.gpus import find
@@ -24,16 +25,16 @@ def make_residency(subject: Subject) -> Panel | None:
     if found is None:
         return None
     gpu = subject.profile.gpu
-    blocks = found.blocks
+    held = counted(found.blocks, "block")
     drawing = Drawing(
         "What fills an SM first",
-        f"An SM of {gpu.title} holds {blocks} blocks of {found.threads} threads, at {found.registers} registers.",
+        f"An SM of {gpu.title} holds {held} of {found.threads} threads, at {found.registers} registers.",
         440,
     )
     drawing.text(
         24,
         26,
-        f"One SM of {gpu.title}: {blocks} {'block' if blocks == 1 else 'blocks'} of {found.threads} threads",
+        f"One SM of {gpu.title}: {held} of {found.threads} threads",
         "bold",
     )
     limits = sorted(found.limits.items(), key=lambda pair: pair[1])
@@ -130,7 +131,9 @@ def _draw_waves(drawing: Drawing, subject: Subject, found: Occupancy, top: float
     left, wide = 420.0, 270.0
     at_once = max(found.blocks * found.sms, 1)
     waves = -(-found.grid // at_once)
-    drawing.text(left, top, f"{found.grid:,} blocks on {found.sms} SMs: {found.waves:.3g} waves", "bold")
+    drawing.text(
+        left, top, f"{counted(found.grid, 'block')} on {found.sms} SMs: {found.waves:.3g} waves", "bold"
+    )
     for i in range(min(waves, 6)):
         y = top + 22 + i * 22
         inside = min(found.grid - i * at_once, at_once) / at_once
