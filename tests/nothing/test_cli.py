@@ -262,9 +262,19 @@ def test_demo_without_a_device_as_json(
 def test_run_as_json(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
     found = run_json(capsys, "run", "04_tiled", "-m", "3", "-n", "4", "-k", "5")
     assert (found["m"], found["n"], found["k"], found["correct"], found["elements"]) == (3, 4, 5, True, 12)
+    assert found["gflops"] == pytest.approx(2 * 3 * 4 * 5 / found["seconds"] / 1e9)
     assert found["settings"] == {"tile": 32, "element": "float32"}  # all of them, given or not
     whole, part = run_json(capsys, "run", "04_tiled"), run_json(capsys, "run", "04_tiled", "-n", "9")
     assert (part["m"], part["n"], part["k"]) == (whole["m"], 9, whole["k"])
+
+
+@pytest.mark.parametrize(("rung", "shared_bytes"), [("04_tiled", 8192), ("09_warp_tiled", 49_664)])
+def test_a_run_tells_static_and_dynamic_shared_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, rung: str, shared_bytes: int
+) -> None:
+    use(monkeypatch, FakeDevice(arch="sm_80", lazy=True))
+    _, out, _ = run(capsys, "run", rung, "--json")
+    assert json.loads(out)["shared_bytes"] == shared_bytes
 
 
 def test_doctor_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -254,7 +254,7 @@ class Gpu:
     def array(self, source: Any) -> GpuArray:
         self.taken.append(source)
         if getattr(source, "ordinal", self.ordinal) != self.ordinal:
-            raise ArgumentError("source", f"must lie on {self.name}")
+            raise ArgumentError("source", f"must lie on {self.name}", source.ordinal, "copy it there")
         return self.empty((2, 3), np.float32)
 
 
@@ -415,7 +415,7 @@ def test_strangers_on_a_gpu(gpus: list[Gpu]) -> None:
 @pytest.mark.parametrize("ordinal", [0, 1])
 def test_the_cuda_array_interface_leads_to_its_gpu(gpus: list[Gpu], ordinal: int) -> None:
     assert interop.view("a", Interface(ordinal)).space == (2, ordinal)
-    with pytest.raises(ArgumentError, match="b must lie on gpu:1") as caught:
+    with pytest.raises(ArgumentError, match=r"^b must lie on gpu:1, not 7; copy it there$") as caught:
         interop.view("b", Interface(7))
     assert caught.value.argument == "b"
 

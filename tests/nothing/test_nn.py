@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import struct
@@ -114,6 +115,14 @@ def test_made_digits_are_the_same_each_time() -> None:
     assert (images.reshape(30, -1).max(1) > 200).all() and images.mean() < 80
 
 
+@pytest.mark.parametrize("part", ["samples", "labels", "test_samples", "test_labels"])
+def test_a_digest_is_of_every_part(part: str) -> None:
+    digits = tw.nn.load_digits(limit=4)
+    changed = getattr(digits, part).copy()
+    changed[-1] += 1
+    assert dataclasses.replace(digits, **{part: changed}).digest != digits.digest
+
+
 def test_every_digit_is_drawn_however_many_are_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewise.nn.digit_strokes._AT_ONCE", 4)
     monkeypatch.setattr(np, "empty", lambda shape, dtype: np.full(shape, 77, dtype))
@@ -144,6 +153,14 @@ def test_a_wrong_option_is_named(name: str, value: object) -> None:
     with pytest.raises(ArgumentError) as refused:
         tw.nn.TrainingOptions(**{name: value})  # type: ignore[arg-type]
     assert refused.value.argument == name
+
+
+@pytest.mark.parametrize(("hidden", "nearest"), [(33, 32), (100, 96), (126, 128)])
+def test_the_nearest_width_that_will_do_is_told(hidden: int, nearest: int) -> None:
+    with pytest.raises(
+        ArgumentError, match=rf"^hidden must be a multiple of 32, not {hidden}; take {nearest}$"
+    ):
+        tw.nn.TrainingOptions(hidden=hidden)
 
 
 def test_each_epoch_takes_the_samples_in_an_order_of_its_own() -> None:

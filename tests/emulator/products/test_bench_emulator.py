@@ -215,6 +215,7 @@ def test_what_cannot_be_measured_keeps_its_row(monkeypatch: pytest.MonkeyPatch) 
     [
         (Measurement("a", "a", "ms", (3.0, 1.0, 2.0), most=2), "ok"),
         (Measurement("a", "a", "ms", (3.0, 1.0, 2.0), most=1.9), "over"),
+        (Measurement("a", "a", "ms", (9.0, 1.0, 1.0), most=2), "ok"),  # one slow sample of three
         (Measurement("a", "a", "ms", (1.0, 1.0), "b", (2.0, 4.0), "%", least=37.5), "ok"),
         (Measurement("a", "a", "ms", (1.0, 1.0), "b", (2.0, 4.0), "%", least=38), "under"),
         (Measurement("a", "a", "ms", (float("nan"),), most=1), "over"),

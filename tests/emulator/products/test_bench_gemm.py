@@ -291,10 +291,11 @@ def test_ratios_are_of_pairs_and_their_median() -> None:
 
 
 def test_classes_weigh_the_same() -> None:
-    other = GemmCase("large", 1, 1, 1)
-    rows = (row_of(SMALL, 2.0), row_of(SMALL, 0.5), row_of(SMALL, 1.0), row_of(other, 4.0))
+    other, slow = GemmCase("large", 1, 1, 1), GemmCase(SMALL.suite, 3, 4, 5, "tn", batch=2)
+    rows = (row_of(SMALL, 2.0), row_of(slow, 0.5), row_of(SMALL, 1.0), row_of(other, 4.0))
     small, large = summarise(rows)
     assert small.geomean == pytest.approx(1.0) and small.worst == 0.5 and small.timed == 3
+    assert small.worst_case == "2 × 3×4×5 tn"
     assert large.geomean == pytest.approx(4.0)
     figures = GemmFigures("", "", "", "bfloat16", 1, {}, {}, {}, {}, 1.0, rows)
     assert figures.geomean == pytest.approx(2.0) and figures.ok

@@ -221,6 +221,8 @@ def test_unknown_types_are_told() -> None:
     for wrong in (np.float32(1), np.ones(2, np.float32), np.ones((2, 1)), np.ones((3, 1), np.float32)):
         with pytest.raises(ArgumentError, match="scale must have"):
             tw.Quantized(np.ones((2, 2), np.int8), np.asarray(wrong)).dequantize()
+    with pytest.raises(ArgumentError, match="scale must have"):  # 128 matrices of a stack share none
+        tw.Quantized(np.ones((200, 2, 2), np.int8), np.ones((2, 1, 1), np.float32)).dequantize()
     with pytest.raises(ArgumentError, match="values must have a type of"):
         tw.Quantized(np.ones((2, 2), np.int32), np.ones((2, 1), np.float32)).dequantize()
 

@@ -152,6 +152,7 @@ def test_what_a_type_makes_of_more_digits_is_as_expected(tmp_path: Path, name: s
         (2.5 * np.arange(100) * (1 + 5e-5), 4, ["--rtol", "1e-4"], 0),
         (2.5 * np.arange(100) + 0.5, 4, ["--atol", "0.6", "--rtol", "0"], 0),
         (np.where(np.arange(100) == 7, np.nan, 2.5 * np.arange(100)), 4, [], 1),
+        (np.where(np.arange(100) == 7, np.inf, 2.5 * np.arange(100)), 4, [], 1),  # no number is near it
     ],
 )
 def test_an_output_is_compared(

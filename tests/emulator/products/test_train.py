@@ -105,6 +105,20 @@ def test_a_checkpoint_says_its_version_and_no_other_is_read(tmp_path: Path) -> N
         load_checkpoint(path)
 
 
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_the_disk(*_: object, **arrays: object) -> None:
+        raise OSError("no space left")
+
+    path, network = tmp_path / "checkpoint.npz", Network.begin(SMALL)
+    save_checkpoint(path, Checkpoint(network, SMALL, "first", []))
+    monkeypatch.setattr(np, "savez", fill_the_disk)
+    with pytest.raises(OSError, match="no space left"):
+        save_checkpoint(path, Checkpoint(network, SMALL, "second", []))
+    assert [*tmp_path.iterdir()] == [path] and load_checkpoint(path).digest == "first"
+
+
 def test_the_loss_falls_as_in_float64() -> None:
     options = replace(SMALL, limit=320, rate=0.005)
     curves = compare_curves(options, tw.nn.load_digits(limit=320), "emulator", 20)

@@ -104,6 +104,23 @@ def test_a_step_is_that_of_torch(optimiser: str, betas: Any) -> None:
     assert np.allclose(weight, parameter.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_scaled_gradient_makes_the_step_of_the_gradient(optimiser: str) -> None:
+    """Of a loss that was multiplied by 8, all that is kept is as of the loss itself."""
+    x, dy, weight = draw(16, 12), draw(16, 20), draw(20, 12)
+    found = []
+    for times in (1, 8):
+        state = np.stack([weight, np.zeros_like(weight), np.zeros_like(weight)])
+        given: dict[str, Any] = {"rate": 0.1, "decay": 0.1, "scale": 1 / times}
+        if optimiser == "sgd":
+            step = tw.sgd(state[0], momentum=state[1], **given)
+        else:
+            step = tw.adam(state[0], first=state[1], second=state[2], step=1, **given)
+        tw.matmul(times * dy.T, x, state[0], epilogue=step, device="emulator")
+        found.append(state)
+    assert np.allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
 def test_a_stack_is_updated() -> None:
     """Momentum that is read under another name, the same array."""
     a, b, p = draw(2, 1, 3, 20, 40), draw(2, 2, 3, 40, 24), draw(2, 2, 3, 20, 24)

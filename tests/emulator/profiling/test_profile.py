@@ -473,3 +473,16 @@ def test_bytes_by_level() -> None:
     assert found["global memory, by lanes"] == found["global memory, by sectors"] == (tiles, out, "exact")
     assert found["L2"] == (tiles, out, "model") and found["memory"] == (tiles // 2, out, "model")
     assert profile.to_dict()["levels"][0]["name"] == "shared memory"
+
+
+def test_what_an_atomic_operation_adds_to_is_read_and_written() -> None:
+    source = """extern "C" __global__ void add(int *x, int *y) {
+        __shared__ int sums[32];
+        sums[threadIdx.x] = 0;
+        atomicAdd(x + threadIdx.x, atomicAdd(sums + threadIdx.x, 1));
+        y[threadIdx.x] = atomicAdd(x + threadIdx.x, 1); }"""
+    arrays = [np.zeros(32, np.int32), np.zeros(32, np.int32)]
+    profile = tw.Kernel(source, "add", "sm_80").profile(1, 32, arrays)
+    found = {level.name: (level.read, level.written) for level in profile.levels}
+    assert found["shared memory"] == (128, 2 * 128)
+    assert found["global memory, by lanes"] == found["global memory, by sectors"] == (2 * 128, 3 * 128)
