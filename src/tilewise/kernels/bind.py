@@ -96,7 +96,7 @@ def _bound(step: Step, code: KernelSource, arch: str, device: Device) -> BoundLa
 
 
 def _shared_bytes_for_at_most(blocks: int, arch: str, device: Device) -> int:
-    """Bytes of shared memory for a block, of which an SM has not enough for more than so many blocks.
+    """The least shared memory, in bytes, that a block has to ask for so that an SM holds no more than so many.
 
     NOTE: the emulator runs code for GPUs that have less than it.
     """

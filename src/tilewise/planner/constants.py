@@ -120,9 +120,10 @@ _WGMMA = UnitCost(
 # it leaves as it is stands in FIXED there. Those of parts of K and of L2 come from a random search for the best choices
 # among plans of 151 more problems; those of wgmma_gemm and of clusters, and how lines count that are read in part, from
 # one among these and plans of 394 problems on H100s (2026-11-26): `python -m tilewise.planner.search`. So do those of
-# simt, from 639 plans of 32 problems (2026-11-23; its shares of waiting, and what is said of vector_rows, are by hand,
-# from 1,370 plans of 67 problems on an H100, 2026-11-26), those of exact32, from 26 plans, those of 8 bits, from 312
-# plans of 21 problems, and those of 8 bits beside 16, from 293 of 31 (2026-11-24).
+# exact32, from 26 plans, those of 8 bits, from 312 plans of 21 problems, and those of 8 bits beside 16, from 293 of 31
+# (2026-11-24). Those of simt, with its shares of waiting (kernels/gemm/simt.py), come from a random search near what
+# they had been, among plans of 44 problems on an H100 (2026-11-27); what is said of vector_rows is by hand, from 138
+# plans of 27 problems there (2026-11-26).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,

@@ -45,8 +45,8 @@ inline __device__ Four plus(const Four &one, const Four &other)
     return {plus(one.x, other.x), plus(one.y, other.y), plus(one.z, other.z), plus(one.w, other.w)};
 }
 
-// Of the same 4 neighbours, which lie `apart` in the parts, the sum of those from `begin` to `end`.
-inline __device__ Four add(const Four *from, size_t apart, unsigned begin, unsigned end)
+// Adds up the parts from `begin` to `end` of the same 4 neighbours, which lie `apart` from one part to the next.
+inline __device__ Four add_range(const Four *from, size_t apart, unsigned begin, unsigned end)
 {
     Four sum = from[begin * apart];
 #pragma unroll 8
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const Four *from = reinterpret_cast<const Four *>(parts) + (size_t(matrix) * in_matrix + index);
     const size_t apart = size_t(in_matrix) * matrices;
     Four sum = {};
-    if (index < in_matrix) sum = add(from, apart, PARTS * sharer / SHARERS, PARTS * (sharer + 1) / SHARERS);
+    if (index < in_matrix) sum = add_range(from, apart, PARTS * sharer / SHARERS, PARTS * (sharer + 1) / SHARERS);
     if constexpr (SHARERS > 1) {
         __shared__ Four sums[BLOCK_THREADS];
         sums[threadIdx.x] = sum;

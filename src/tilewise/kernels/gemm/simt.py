@@ -119,7 +119,8 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
         tile = shape.block
         if (tile.m > 32 and tile.m >= 2 * m) or (tile.n > 32 and tile.n >= 2 * n):
             continue
-        if not shape.takes_pairs if operands.in_pairs else shape.is_for_pairs:
+        proposed = shape.takes_pairs if operands.in_pairs else not shape.is_for_pairs
+        if not proposed:
             continue
         yield {**found, "partition": name, "parts": 1}
         if operands.batch != 1:
