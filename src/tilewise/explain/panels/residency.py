@@ -14,7 +14,7 @@ from tilewise.instruments.occupancy import Occupancy, occupancy
 __all__ = ["make_residency"]
 
 _LEFT, _TOP = 150.0, 58.0
-_WIDE = WIDTH - _LEFT - 150
+_WIDE = WIDTH - _LEFT - 180  # beside it is what there is room for
 _EXAMPLE_GPU, _EXAMPLE = "rtx-2060-super", (256, 40)  # threads of a block, registers of a thread
 _STAIRS = (16, 256, 8)  # registers of a thread that the staircase tries
 
@@ -25,16 +25,16 @@ def make_residency(subject: Subject) -> Panel | None:
     if found is None:
         return None
     gpu = subject.profile.gpu
-    held = counted(found.blocks, "block")
+    held = f"{counted(found.blocks, 'block')} of {counted(found.threads, 'thread')}"
     drawing = Drawing(
         "What fills an SM first",
-        f"An SM of {gpu.title} holds {held} of {found.threads} threads, at {found.registers} registers.",
+        f"An SM of {gpu.title} holds {held}, at {found.registers} registers.",
         440,
     )
     drawing.text(
         24,
         26,
-        f"One SM of {gpu.title}: {held} of {found.threads} threads",
+        f"One SM of {gpu.title}: {held}",
         "bold",
     )
     limits = sorted(found.limits.items(), key=lambda pair: pair[1])
