@@ -160,9 +160,9 @@ CASES = (
     Case("general", "t4", _CUBE, "int64", {"partition": "64x64x16"}, ("IMAD",), wide=False, blocks=1),
     Case("general", "h200", _CUBE, "bfloat16", {"partition": "128x128x8"}, loop=(r"LDS\.128",), wide=False, blocks=1),
     Case("simt", "h200", _CUBE, "float32", {"partition": "128x256x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E"), wide=False),
-    Case("simt", "h200", _CUBE, "float32", {"partition": "128x128x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128\.ZFILL"), layout="tn"),
-    Case("simt", "h200", _CUBE, "complex64", {"partition": "128x256x16", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E"), wide=False),
-    Case("simt", "a100", _CUBE, "float32", {"partition": "64x64x16", "parts": 2}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128\.ZFILL"), layout="tn"),
+    Case("simt", "h200", _CUBE, "float32", {"partition": "128x128x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), layout="tn"),
+    Case("simt", "h200", _CUBE, "complex64", {"partition": "128x128x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E"), wide=False),
+    Case("simt", "a100", _CUBE, "float32", {"partition": "64x64x16", "parts": 2}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), layout="tn"),
     Case(
         "simt", "a100", (64, 64, 16384), "float32", {"partition": "32x32x16", "parts": 64}, ("FADD",),
         (r"LDG\.E\.128",), (r"STG\.E\.128",), entry=1,

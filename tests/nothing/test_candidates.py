@@ -84,31 +84,34 @@ def test_simt_has_tiles_that_the_result_half_fills_and_parts_of_k_that_fill_the_
 
 
 @pytest.mark.parametrize(
-    ("a_bytes", "b_bytes", "in_pairs"), [(16, 16, 0), (4, 16, 0), (16, 4, 0), (4, 4, 0), (4, 16, 1)]
+    ("a_bytes", "b_bytes", "kind"),
+    [(16, 16, "whole"), (16, 16, "real"), (4, 16, "real"), (16, 4, "real"), (4, 4, "real"), (4, 16, "pairs")],
 )
 @pytest.mark.parametrize("name", simt.SHAPES)
 def test_simt_counts_copies_and_turns_of_shared_memory(
-    name: str, a_bytes: int, b_bytes: int, in_pairs: int
+    name: str, a_bytes: int, b_bytes: int, kind: str
 ) -> None:
     """A warp reads the rows and columns of its threads 16 bytes at once, each of which takes it four turns.
 
     Of complex numbers too, whose rows of B two k share.
     """
     spec, shape = KERNELS["simt"], simt.SHAPES[name]
-    chosen = spec.complete({"partition": name, "a_bytes": a_bytes, "b_bytes": b_bytes, "in_pairs": in_pairs})
+    given = {"in_pairs": int(kind == "pairs"), "whole_pieces": int(kind == "whole")}
+    chosen = spec.complete({"partition": name, "a_bytes": a_bytes, "b_bytes": b_bytes, **given})
     work, (m, n, k) = (
         spec.work(operands_of(512, 512, 512), chosen),
         (shape.block.m, shape.block.n, shape.block.k),
     )
-    columns = n // (2 if in_pairs else 1)
+    columns = n // (2 if kind == "pairs" else 1)
     warps, reads = shape.threads // 32, shape.thread.m + shape.thread.n
     copies = m * k * 4 // a_bytes + columns * k * 4 // b_bytes
     beyond = copies - (m + columns) * k // 4  # those that wider ones had spared
-    kind = "pairs" if in_pairs else "real"
     share, share_beyond = {
-        ("pairs", True): (3 / 4, 1 / 5),
+        ("whole", True): (1 / 2 if k == 16 else 2 / 3, 0),
+        ("whole", False): (3 / 4, 0),
+        ("pairs", True): (2 / 3, 1 / 4),
         ("pairs", False): (3 / 4, 1),
-        ("real", True): (3 / 4, 1 / 5),
+        ("real", True): (2 / 3, 1 / 4),
         ("real", False): (7 / 8, 2 / 7),
     }[kind, shape.resident > 1]
     expected = warps * k * reads * share + beyond * share_beyond + copies / 32

@@ -133,10 +133,10 @@ def test_copies_wait_for_the_launch_before_and_let_the_next_begin_when_they_have
     ids=lambda case: case.name,
 )
 def test_few_multiply_adds_wait_for_a_bank_of_registers(case: Case) -> None:
-    """Where sums are in the registers that their stores want, a third of them do, or more."""
+    """Where sums are in the registers that their stores want, a third of them do, or more; of complex numbers two in five."""
     loop = generate(case).loop
     count = sum(one.family == "FFMA" for one in loop)
-    assert count >= 1024 and count_in_one_bank(loop) < count / 5
+    assert count >= 1024 and count_in_one_bank(loop) < count / (3 if case.dtype == "complex64" else 5)
 
 
 @pytest.mark.parametrize(

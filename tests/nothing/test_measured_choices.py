@@ -203,7 +203,7 @@ def test_choices_of_float32_are_near_the_best_measured_plan(measured: list[Measu
     """In parts on tensor cores, of which the slower tiles were measured too; and on the SIMT units, with vectors."""
     quality = judge([one for one in measured if one.run == EXACT32], H200)
     assert len(quality.ratios) == 14 and quality.within(1.05) >= 0.9 and quality.worst <= 1.1
-    for run, problems, near, worst, mean in ((SIMT, 44, 0.97, 1.05, 1.009), (VECTORS, 27, 0.77, 1.1, 1.024)):
+    for run, problems, near, worst, mean in ((SIMT, 44, 0.97, 1.06, 1.008), (VECTORS, 27, 0.77, 1.1, 1.024)):
         plans = read(RESULTS / run)
         quality = judge(plans, H100)
         assert len(quality.ratios) == problems and quality.worst <= worst and quality.mean <= mean

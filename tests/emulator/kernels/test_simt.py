@@ -16,7 +16,7 @@ from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.simt import SHAPES
+from tilewise.kernels.gemm.simt import SHAPES, lie
 from tilewise.matmul import multiply
 from tilewise.operands import Operands
 from tilewise.planner import operands_of
@@ -58,7 +58,7 @@ def check(
 @pytest.mark.few("64x32x16-nt", "32x32x16-tt")
 @pytest.mark.parametrize(
     ("partition", "layout"),
-    list(zip(SPEC.settings["partition"], ["nn", "nt", "tn", "tt", "nn", "nt", "tt"], strict=True)),
+    list(zip(SPEC.settings["partition"], ["nn", "tn", "nt", "tt", "nt", "tt"], strict=True)),
 )
 def test_every_tile_is_right(partition: str, layout: str) -> None:
     """Sizes that end inside of a tile, of a step, and of 16 bytes."""
@@ -80,8 +80,15 @@ def test_any_operands(
     check(size, stack, layout, pad, order, result=result, partition="64x32x16")
 
 
-def test_aligned_rows_are_copied_16_bytes_at_a_time() -> None:
-    check((68, 100, 40), layout="tn", partition="64x32x16", a_bytes=16, b_bytes=16)
+@pytest.mark.few("late-1")
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("order", ["eager", "late", 5])
+def test_aligned_lines_are_copied_16_bytes_at_a_time(order: Any, parts: int) -> None:
+    """Tiles, K and its parts end anywhere; the last piece of a line is whole, or cut off."""
+    for pad, whole in ((4, 1), (2, 0)):
+        m, n = 72 - pad, 104 - pad
+        given: dict[str, Any] = {"parts": parts, "a_bytes": 16, "b_bytes": 16, "whole_pieces": whole}
+        check((m, n, 75), layout="tn", pad=pad, order=order, partition="64x32x16", **given)
 
 
 @pytest.mark.few(1)
@@ -125,9 +132,11 @@ def test_something_may_happen_to_the_sums(partition: str) -> None:
 
 
 def test_the_checker_finds_nothing() -> None:
-    """Where parts of K are added up, whose sums go through shared memory as results do."""
-    settings = SPEC.complete({"partition": "64x64x16", "parts": 2})
-    assert tw.check(SPEC.plan(operands_of(40, 50, 40), "h200", settings), "late") == []
+    """Where parts of K are added up, whose sums go through shared memory as results do, and copies of zeros before them."""
+    for n, layout in ((50, "nn"), (48, "tn")):
+        operands = operands_of(40, n, 40, layout=layout)
+        settings = SPEC.complete({"partition": "64x64x16", "parts": 2, **lie(operands)})
+        assert tw.check(SPEC.plan(operands, "h200", settings), "late") == []
 
 
 def test_it_is_planned_for_large_products_of_float32() -> None:
@@ -142,6 +151,11 @@ def test_what_it_cannot_have_is_refused() -> None:
     for name, value in (("a_along_k", 0), ("b_along_n", 0), ("a_bytes", 16)):
         error = SPEC.refuse(operands, SPEC.complete({"b_bytes": 16, name: value}))
         assert error is not None and error.argument == name
+    cut_off = Operands.of(Problem(64, 66, 64))
+    assert SPEC.refuse(cut_off, SPEC.complete({"whole_pieces": 1})).argument == "whole_pieces"  # type: ignore[union-attr]
+    lines = operands_of(64, 64, 64, layout="tn")
+    with pytest.raises(ArgumentError, match="whole_pieces must be 0 where 4 bytes are copied at once, not 1"):
+        SPEC.check(lines, SPEC.complete({"a_along_k": 0, "a_bytes": 4, "b_bytes": 16, "whole_pieces": 1}))
     stack = Operands.of(Problem(64, 64, 64, 2))
     with pytest.raises(ArgumentError, match="parts must be 1 for stacks, not 2"):
         SPEC.check(stack, SPEC.complete({"parts": 2}))

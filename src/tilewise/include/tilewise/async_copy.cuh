@@ -38,6 +38,15 @@ template <unsigned WIDTH> inline __device__ void start_narrow(void *shared, cons
                  : "memory");
 }
 
+// Copies 16 bytes, or writes zeros, if not `reads`, and reads nothing. It takes fewer instructions than a number of bytes.
+inline __device__ void start_16_or_zero(void *shared, const void *global, bool reads)
+{
+    asm volatile("{\n\t.reg .pred ignored;\n\tsetp.eq.u32 ignored, %2, 0;\n\t"
+                 "cp.async.cg.shared.global [%0], [%1], 16, ignored;\n\t}" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(unsigned(reads))
+                 : "memory");
+}
+
 inline __device__ void start_4(void *shared, const void *global)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");

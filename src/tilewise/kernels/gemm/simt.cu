@@ -50,6 +50,9 @@
 #ifndef B_BYTES
 #define B_BYTES 16
 #endif
+#ifndef WHOLE_PIECES // 1: all copies bring 16 bytes, or none
+#define WHOLE_PIECES 0
+#endif
 #ifndef RESULT
 #define RESULT float32 // or another floating-point type
 #endif
@@ -78,6 +81,7 @@ constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
 static_assert(THREAD_M % PIECE == 0 && THREAD_N % PIECE == 0 && BLOCK_K % 2 == 0, "whole pieces, read in turns");
 static_assert(A_BYTES == 4 || !A_ALONG_K, "what is turned is copied by elements");
 static_assert(B_BYTES == 4 || B_ALONG_N, "what is turned is copied by elements");
+static_assert(!WHOLE_PIECES || (A_BYTES == 16 && B_BYTES == 16), "elements are no pieces");
 static_assert(B_ALONG_N || !IN_PAIRS, "pairs lie side by side");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
@@ -93,6 +97,9 @@ struct alignas(16) Stage {
 #ifdef SHARED_BYTES
 static_assert(STAGES * sizeof(Stage) == SHARED_BYTES, "the launch asks for that much shared memory");
 #endif
+
+// Of a step's k, the one before which copies for a later step are started.
+constexpr unsigned START_AT = WHOLE_PIECES && (BLOCK_K == 16 || IN_PAIRS) ? 2 : 0;
 
 // A thread's share in copying SIZE rows of A, or columns of B, by DEPTH along K.
 template <unsigned SIZE, unsigned DEPTH, unsigned PITCH, bool ALONG_K, unsigned BYTES> struct Copier {
@@ -123,6 +130,7 @@ template <unsigned SIZE, unsigned DEPTH, unsigned PITCH, bool ALONG_K, unsigned 
         to = k * PITCH + across;
     }
 
+    // Begins to copy the next DEPTH of K, which has `depth` in all.
     __device__ void start(float *tile, unsigned depth, long long step)
     {
 #pragma unroll
@@ -130,11 +138,13 @@ template <unsigned SIZE, unsigned DEPTH, unsigned PITCH, bool ALONG_K, unsigned 
 #pragma unroll
             for (unsigned j = 0; j < ALONG; ++j) {
                 const unsigned across = ALONG_K ? i * APART : 0, along = ALONG_K ? j * RUN : i * APART;
-                const unsigned fit = across < left ? min(left - across, WIDTH) * sizeof(float) : 0;
                 float *there = tile + to + along * PITCH + across;
                 const float *here = from + i * line_stride + (ALONG_K ? j * RUN : 0);
+                const unsigned fit = across < left ? min(left - across, WIDTH) * sizeof(float) : 0;
                 const unsigned bytes = k + along < depth ? fit : 0;
-                if constexpr (BYTES == 16)
+                if constexpr (WHOLE_PIECES)
+                    async_copy::start_16_or_zero(there, here, bytes > 0);
+                else if constexpr (BYTES == 16)
                     async_copy::start_16(there, here, bytes);
                 else
                     async_copy::start_narrow<4>(there, here, bytes);
@@ -172,12 +182,6 @@ template <unsigned COUNT, unsigned APART, bool AGAIN> struct Pieces {
 // order in which more of them wait for operands. Measured: 2 % of the time.
 using Column = Pieces<THREAD_M, LANES_M, false>;
 using Row = Pieces<THREAD_N, LANES_N, IN_PAIRS>;
-
-// The widest tile has the SM to itself, and a step's k in two passes, so that half of them stand in the code: it takes 100 ms
-// less to compile. START_AT: of a step's k, the one before which copies for a later step are started. Right behind the
-// barrier, each warp of an SM would start them and none multiply; in smaller tiles' other blocks do.
-constexpr bool WIDEST = BLOCK_N == 256 && BLOCK_K == 16;
-constexpr unsigned PASSES = WIDEST ? 2 : 1, PASS_K = BLOCK_K / PASSES, START_AT = WIDEST ? 2 : 0;
 
 // Columns go there and back, so that of two multiply-adds one after another the operand that they share stays where it is.
 // TURNED: the row's pairs are those of its elements times i, -im and re in turn.
@@ -283,18 +287,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned all = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0);
     const unsigned begin = all * 1ull * matrix.inner / PARTS * (PARTS > 1);
     const unsigned steps = PARTS > 1 ? all * (matrix.inner + 1ull) / PARTS - begin : all;
-    const unsigned depth = a.columns - begin * BLOCK_K;
+    const unsigned depth = min(a.columns - begin * BLOCK_K, steps * BLOCK_K);
     Copier<BLOCK_M, BLOCK_K, PITCH_A, A_ALONG_K, A_BYTES> copier_a(
         a.at(first_row, begin * BLOCK_K), a.column_stride, a.row_stride, c.rows - first_row);
     constexpr unsigned ROWS = BLOCK_K / USES; // of B
     Copier<BLOCK_N, ROWS, PITCH_B, !B_ALONG_N, B_BYTES> copier_b(b.at(begin * ROWS, first_column), b.row_stride,
                                                                  b.column_stride, c.columns - first_column);
     const long long step_a = a.column_stride * BLOCK_K, step_b = b.row_stride * ROWS;
+    // NOTE: whole pieces are copied without a branch, and so amid the multiply-adds, which takes 5 % less time; what takes
+    // more instructions to copy is faster behind one.
     const auto start = [&](unsigned step) {
-        if (step < steps) {
-            Stage &stage = stages[step % STAGES];
+        Stage &stage = stages[step % STAGES];
+        if (WHOLE_PIECES || step < steps)
             copier_a.start(&stage.a[0][0], depth, step_a), copier_b.start(&stage.b[0][0], depth / USES, step_b);
-        }
         async_copy::commit(); // an empty group at the end, so that a step is always one group
     };
     dependent_launch::wait_for_previous();
@@ -310,34 +315,29 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     // Those of the next k are read while these are multiplied.
     Column columns[2];
     Row rows[2];
-    const auto load = [&](const Stage &stage, unsigned first, unsigned k) {
-        columns[k % 2].load(&stage.a[first + k][row]);
-        rows[k % 2].load(&stage.b[(first + k) / USES][column]);
+    const auto load = [&](const Stage &stage, unsigned k) {
+        columns[k % 2].load(&stage.a[k][row]);
+        rows[k % 2].load(&stage.b[k / USES][column]);
     };
     async_copy::wait<STAGES - 2>();
     __syncthreads();
-    if (steps) load(stages[0], 0, 0);
+    if (steps) load(stages[0], 0);
 #pragma unroll 1
-    for (unsigned pass = 0; pass < steps * PASSES; ++pass) {
-        const unsigned step = pass / PASSES, first = pass % PASSES * PASS_K;
-        const bool ends = PASSES == 1 || first + PASS_K == BLOCK_K; // the step
+    for (unsigned step = 0; step < steps; ++step) {
         const Stage &stage = stages[step % STAGES];
 #pragma unroll
-        for (unsigned k = 0; k < PASS_K - 2; k += 2) {
-            if (k == START_AT && first == 0) start(step + STAGES - 1); // to where the step before this one was
-            load(stage, first, k + 1);
+        for (unsigned k = 0; k < BLOCK_K - 2; k += 2) {
+            if (k == START_AT) start(step + STAGES - 1); // to where the step before this one was
+            load(stage, k + 1);
             multiply_add<false>(sums, columns[0], rows[0]);
-            load(stage, first, k + 2);
+            load(stage, k + 2);
             multiply_add<IN_PAIRS>(sums, columns[1], rows[1]);
         }
-        load(stage, first, PASS_K - 1);
+        load(stage, BLOCK_K - 1);
         multiply_add<false>(sums, columns[0], rows[0]);
-        if (ends) {
-            async_copy::wait<STAGES - 2>(); // this thread's copies for the next step have landed,
-            __syncthreads();                // and those of all; and all have read this one
-        }
-        // After the last pass for nothing.
-        load(stages[(ends ? min(step + 1, steps - 1) : step) % STAGES], ends ? 0 : PASS_K, 0);
+        async_copy::wait<STAGES - 2>(); // this thread's copies for the next step have landed,
+        __syncthreads();                // and those of all; and all have read this one
+        load(stages[min(step + 1, steps - 1) % STAGES], 0); // after the last step for nothing
         multiply_add<IN_PAIRS>(sums, columns[1], rows[1]);
     }
 
@@ -350,7 +350,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #else
     const Fused finish = epilogue.in_stack(stack, matrix);
 #endif
-    __syncthreads(); // all have read the last stage
+    async_copy::wait<0>(); // also those of zeros, for steps beyond the last
+    __syncthreads();       // all have read the last stage
     Box &box = reinterpret_cast<Box *>(dynamic)[warp];
     store_sums(sums, box, to, first_row + warp % WARPS_M * WARP_M, first_column + warp / WARPS_M * WARP_N, finish, wide);
 }

@@ -52,11 +52,6 @@ class Shape:
         return self.stages * self.block.k * (self.block.m + columns + turned * PIECE) * 4
 
     @property
-    def is_for_pairs(self) -> bool:
-        """Whether it is proposed for complex numbers alone: others are as fast in tiles that compile sooner."""
-        return (self.block.n, self.block.k) == (256, 16)
-
-    @property
     def takes_pairs(self) -> bool:
         """Whether there is a row of B for each thread that copies a part of one, where each is for two columns of A."""
         return self.block.k // 2 * self.block.n // PIECE >= self.threads
@@ -69,7 +64,6 @@ def _shape(m: int, n: int, k: int, warp_m: int, warp_n: int, stages: int, reside
 SHAPES = dict(
     (
         _shape(128, 256, 8, 64, 64, 4, 1),
-        _shape(128, 256, 16, 64, 64, 4, 1),
         _shape(128, 128, 8, 64, 64, 4, 2),
         _shape(128, 64, 16, 64, 32, 4, 3),
         _shape(64, 64, 16, 32, 32, 4, 4),
@@ -77,6 +71,9 @@ SHAPES = dict(
         _shape(32, 32, 16, 32, 16, 6, 8),
     )
 )
+
+
+_ALWAYS = {"a_bytes": 4, "b_bytes": 4, "whole_pieces": 0}  # what may be asked for, however the operands lie
 
 
 def shape_of(settings: Settings) -> Shape:
@@ -101,14 +98,22 @@ def copied_bytes(operand: Operand, along_k: bool) -> int:
     return 16 if aligned and not along_k else 4
 
 
+def ends_whole(operand: Operand) -> bool:
+    """Whether lines end with a whole piece of 16 bytes. NOTE: those of copies go on as zeros to the next line."""
+    lines = operand.transposed() if is_turned(operand) else operand
+    return lines.columns % PIECE == 0 or lines.name.startswith("copy_")
+
+
 def lie(operands: Operands) -> dict[str, int | str]:
     """The settings that say how the operands lie."""
     a_along_k, b_along_n = not is_turned(operands.a), not is_turned(operands.b)
+    pieces = copied_bytes(operands.a, a_along_k) == copied_bytes(operands.b, not b_along_n) == 16
     return {
         "a_along_k": int(a_along_k),
         "b_along_n": int(b_along_n),
         "a_bytes": copied_bytes(operands.a, a_along_k),
         "b_bytes": copied_bytes(operands.b, not b_along_n),
+        "whole_pieces": int(pieces and ends_whole(operands.a) and ends_whole(operands.b)),
         "in_pairs": int(operands.in_pairs),
     }
 
@@ -119,8 +124,7 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
         tile = shape.block
         if (tile.m > 32 and tile.m >= 2 * m) or (tile.n > 32 and tile.n >= 2 * n):
             continue
-        proposed = shape.takes_pairs if operands.in_pairs else not shape.is_for_pairs
-        if not proposed:
+        if operands.in_pairs and not shape.takes_pairs:
             continue
         yield {**found, "partition": name, "parts": 1}
         if operands.batch != 1:
@@ -164,9 +168,10 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("epilogue", rule, operands.epilogue.expression)
     inner, parts = operands.inner(STACK_AXES), int(settings["parts"])
     for name, needed in lie(operands).items():
-        # NOTE: 4 bytes at a time may always be asked for.
-        if settings[name] != needed and not (name.endswith("bytes") and settings[name] == 4):
+        if settings[name] not in (needed, _ALWAYS.get(name, needed)):
             return ArgumentError(name, "must be as the operand lies", settings[name])
+    if settings["whole_pieces"] and 4 in (settings["a_bytes"], settings["b_bytes"]):
+        return ArgumentError("whole_pieces", "must be 0 where 4 bytes are copied at once", 1)
     if settings["in_pairs"] and not shape_of(settings).takes_pairs:
         return ArgumentError("partition", "must be another one for complex numbers", settings["partition"])
     if parts > 1:
@@ -204,15 +209,18 @@ def workspace_bytes(operands: Operands, settings: Settings) -> int:
     return parts_bytes(operands.inner(STACK_AXES), int(settings["parts"]))
 
 
-def estimate_waiting(shape: Shape, in_pairs: bool) -> tuple[float, float]:
+def estimate_waiting(shape: Shape, settings: Settings) -> tuple[float, float]:
     """Of reads from shared memory, and of the instructions that copying 4 bytes at a time takes beyond 16: their share.
 
     Fitted to the plans of 44 problems on an H100, those of complex numbers by hand. Where an SM holds several blocks,
     others multiply meanwhile.
     """
-    if shape.resident > 1:
-        return 3 / 4, 1 / 5
-    return (3 / 4, 1) if in_pairs else (7 / 8, 2 / 7)
+    several = shape.resident > 1
+    if settings["whole_pieces"]:  # which take few instructions, fewest where a step is deep
+        return (3 / 4 if not several else 1 / 2 if shape.block.k == 16 else 2 / 3), 0
+    if several:
+        return 2 / 3, 1 / 4
+    return (3 / 4, 1) if settings["in_pairs"] else (7 / 8, 2 / 7)
 
 
 def work(operands: Operands, settings: Settings) -> Work:
@@ -225,7 +233,7 @@ def work(operands: Operands, settings: Settings) -> Work:
     own = shape.thread.m + shape.thread.n
     reads = shape.threads // 32 * shape.block.k * own
     narrow = copies - shape.block.k * (shape.block.m + columns) // 4
-    share_of_reads, share_of_narrow = estimate_waiting(shape, bool(settings["in_pairs"]))
+    share_of_reads, share_of_narrow = estimate_waiting(shape, settings)
     return Work(
         "simt",
         shape.block,
@@ -260,6 +268,7 @@ def defines(settings: Settings) -> dict[str, object]:
             "b_along_n",
             "a_bytes",
             "b_bytes",
+            "whole_pieces",
             "in_pairs",
             "parts",
             "pointers",
@@ -282,6 +291,7 @@ SPEC = KernelSpec(
         "b_along_n": (1, 0),
         "a_bytes": (4, 16),  # that are copied at once
         "b_bytes": (4, 16),
+        "whole_pieces": (0, 1),  # whether all copies bring 16 bytes, or none
         "in_pairs": (0, 1),  # complex numbers
         "parts": PARTS,  # of K
         "pointers": TABLE_SIZES,
