@@ -96,7 +96,7 @@ def test_simt_counts_copies_and_turns_of_shared_memory(
     Of complex numbers too, whose rows of B two k share.
     """
     spec, shape = KERNELS["simt"], simt.SHAPES[name]
-    given = {"in_pairs": int(kind == "pairs"), "whole_pieces": int(kind == "whole")}
+    given = {"in_pairs": int(kind == "pairs"), "whole_copies": int(kind == "whole")}
     chosen = spec.complete({"partition": name, "a_bytes": a_bytes, "b_bytes": b_bytes, **given})
     work, (m, n, k) = (
         spec.work(operands_of(512, 512, 512), chosen),

@@ -124,6 +124,17 @@ def test_any_order_of_threads_and_copies(order: Any, layout: str, lie: tuple[int
     check((20, 100, 600), layout, lie=lie, order=order, partition=SMALL)
 
 
+@pytest.mark.few("2-tn")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("split", [1, 2])
+def test_copies_of_16_bytes_bring_all_or_none(layout: str, split: int) -> None:
+    """Of lines that end with whole ones, wherever tiles, K and its parts end; what lies beyond them is NaN."""
+    for size, whole in (((24, 72, 152), 1), ((24, 70, 152), 0)):
+        lie = (0, 8, 8, -1, 0, 0)
+        if whole or layout[1] == "n":
+            check(size, layout, lie=lie, order="late", partition=SMALL, split=split, whole_copies=whole)
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("split", "k"), [(2, 64), (16, 640)])
 def test_parts_of_k_are_added_in_their_order(split: int, k: int) -> None:
@@ -276,6 +287,10 @@ def test_accesses_are_no_wider_than_lines_are_aligned_for() -> None:
     assert (narrowest(found), found["b_in_rows"]) == (4, 0)
     error = SPEC.why_not(operands, SPEC.complete({**found, "b_bytes": 8}))
     assert error is not None and "at most 4" in str(error)
+    cut_off = dense((64, 68, 64), "nn")
+    assert lies(cut_off)["whole_copies"] == 0 and lies(dense((64, 64, 64), "nt"))["whole_copies"] == 1
+    error = SPEC.why_not(cut_off, SPEC.complete({**lies(cut_off), "whole_copies": 1}))
+    assert error is not None and "whole_copies must be 0 where lines end within 16 bytes" in str(error)
 
 
 @pytest.mark.parametrize(

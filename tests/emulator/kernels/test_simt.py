@@ -87,7 +87,7 @@ def test_aligned_lines_are_copied_16_bytes_at_a_time(order: Any, parts: int) -> 
     """Tiles, K and its parts end anywhere; the last piece of a line is whole, or cut off."""
     for pad, whole in ((4, 1), (2, 0)):
         m, n = 72 - pad, 104 - pad
-        given: dict[str, Any] = {"parts": parts, "a_bytes": 16, "b_bytes": 16, "whole_pieces": whole}
+        given: dict[str, Any] = {"parts": parts, "a_bytes": 16, "b_bytes": 16, "whole_copies": whole}
         check((m, n, 75), layout="tn", pad=pad, order=order, partition="64x32x16", **given)
 
 
@@ -152,10 +152,10 @@ def test_what_it_cannot_have_is_refused() -> None:
         error = SPEC.refuse(operands, SPEC.complete({"b_bytes": 16, name: value}))
         assert error is not None and error.argument == name
     cut_off = Operands.of(Problem(64, 66, 64))
-    assert SPEC.refuse(cut_off, SPEC.complete({"whole_pieces": 1})).argument == "whole_pieces"  # type: ignore[union-attr]
+    assert SPEC.refuse(cut_off, SPEC.complete({"whole_copies": 1})).argument == "whole_copies"  # type: ignore[union-attr]
     lines = operands_of(64, 64, 64, layout="tn")
-    with pytest.raises(ArgumentError, match="whole_pieces must be 0 where 4 bytes are copied at once, not 1"):
-        SPEC.check(lines, SPEC.complete({"a_along_k": 0, "a_bytes": 4, "b_bytes": 16, "whole_pieces": 1}))
+    with pytest.raises(ArgumentError, match="whole_copies must be 0 where 4 bytes are copied at once, not 1"):
+        SPEC.check(lines, SPEC.complete({"a_along_k": 0, "a_bytes": 4, "b_bytes": 16, "whole_copies": 1}))
     stack = Operands.of(Problem(64, 64, 64, 2))
     with pytest.raises(ArgumentError, match="parts must be 1 for stacks, not 2"):
         SPEC.check(stack, SPEC.complete({"parts": 2}))

@@ -19,6 +19,7 @@ __all__ = [
     "arranged",
     "copied",
     "copy_bytes",
+    "ends_whole",
     "moves_lines",
     "readable",
     "transposes_runs",
@@ -126,6 +127,14 @@ def copy_bytes(copy: Operand, stack: tuple[int, ...]) -> int:
 def _in_rows(copy: Operand) -> Operand:
     """The copy as its lines: itself, or its transpose."""
     return copy if copy.column_stride == 1 else copy.transposed()
+
+
+def ends_whole(lines: Operand) -> bool:
+    """Whether what is read 16 bytes at a time of lines that begin at multiples of that ends with one of them.
+
+    NOTE: lines of copies go on as zeros to the next.
+    """
+    return lines.columns * lines.itemsize % ALIGNMENT_MOST == 0 or lines.name.startswith("copy_")
 
 
 def moves_lines(source: Operand, copy: Operand) -> bool:

@@ -59,6 +59,9 @@ using namespace warp_tile;
 #ifndef B_BYTES
 #define B_BYTES 16
 #endif
+#ifndef WHOLE_COPIES // 1: those of 16 bytes bring all of them, or none
+#define WHOLE_COPIES 0
+#endif
 #ifndef ELEMENT
 #define ELEMENT float16 // or bfloat16, float32 (multiplied in tf32), float64, int8, from Ampere on, or float8
 #endif
@@ -123,8 +126,8 @@ struct Shared {
 static_assert(sizeof(Shared) == SHARED_BYTES, "the launch asks for that much shared memory");
 #endif
 
-using CopierA = Copier<Element, TileA, BLOCK_K, BLOCK_THREADS, A_BYTES>;
-using CopierB = Copier<ElementB, TileB, BLOCK_K, BLOCK_THREADS, B_BYTES>;
+using CopierA = Copier<Element, TileA, BLOCK_K, BLOCK_THREADS, A_BYTES, WHOLE_COPIES>;
+using CopierB = Copier<ElementB, TileB, BLOCK_K, BLOCK_THREADS, B_BYTES, WHOLE_COPIES>;
 using WarpFragment = MmaFragment<TypesOf<Element, ElementB>::Both, WARP_M, WARP_N>;
 using WarpPlace = Place<WARPS_M, WARP_M, WARP_N>;
 using WarpSums = Sums<tensor_core::SumsIn<ACCUMULATE>::Type, WARP_M, WARP_N>;

@@ -19,6 +19,7 @@ from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.epilogue import epilogue_slot, scales_slot
 from tilewise.kernels.gemm.add_parts import add_blocks, add_step, parts_bytes, parts_of
+from tilewise.kernels.gemm.arrange import ends_whole
 from tilewise.kernels.gemm.limits import (
     BYTE_SETTINGS,
     STACK_AXES,
@@ -41,7 +42,7 @@ from tilewise.kernels.spec import (
 )
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
-from tilewise.operands import alignment_of
+from tilewise.operands import ALIGNMENT_MOST, alignment_of
 from tilewise.problem import EIGHT_BITS, ELEMENT_BYTES, FLOAT8, Tile
 from tilewise.problem import sum_type as sum_type_of
 from tilewise.slots import Gap
@@ -279,7 +280,15 @@ def lies(operands: Operands) -> dict[str, int]:
             rows, columns = (rows, 0) if name == "a" else (-1, columns)
         found[f"{name}_in_rows"] = int(rows >= columns)
         found[f"{name}_bytes"] = max(rows, columns, operand.itemsize)
-    return found
+    return {**found, "whole_copies": int(are_copied_whole(operands, found))}
+
+
+def are_copied_whole(operands: Operands, settings: Settings) -> bool:
+    """Whether copies of 16 bytes bring all of them, or none."""
+    return all(
+        int(settings[f"{name}_bytes"]) < ALIGNMENT_MOST or ends_whole(lines_of(name, operand, settings))
+        for name, operand in (("a", operands.a), ("b", operands.b))
+    )
 
 
 def lines_of(name: str, operand: Operand, settings: Settings) -> Operand:
@@ -315,6 +324,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         if int(settings[f"{name}_bytes"]) > aligned:
             rule = f"must be at most {aligned}, for which the lines of {name} are aligned"
             return ArgumentError(f"{name}_bytes", rule, settings[f"{name}_bytes"])
+    if settings["whole_copies"] and not are_copied_whole(operands, settings):
+        return ArgumentError("whole_copies", "must be 0 where lines end within 16 bytes", 1)
     if str(settings["partition"]) not in (shapes := shapes_for(settings)):
         rule = f"must be one of {', '.join(shapes)} for {settings['element']}"
         return ArgumentError("partition", rule, settings["partition"])
@@ -476,7 +487,9 @@ def defines(settings: Settings) -> dict[str, object]:
         "WARP_M": shape.warp.m,
         "WARP_N": shape.warp.n,
         "RESIDENT": resident(settings),
-        **name_defines(settings, "stages", "split", "a_in_rows", "b_in_rows", "a_bytes", "b_bytes"),
+        **name_defines(
+            settings, "stages", "split", "a_in_rows", "b_in_rows", "a_bytes", "b_bytes", "whole_copies"
+        ),
         **name_defines(settings, "element", "result", "pointers"),
         **define_bytes(settings),
         "ACCUMULATE": "float16" if settings["accumulate"] == "float16" else sum_type(settings),
@@ -509,6 +522,7 @@ SPEC = KernelSpec(
         "b_in_rows": (1, 0),
         "a_bytes": (16, 8, 4, 2),  # of an access
         "b_bytes": (16, 8, 4, 2),
+        "whole_copies": (0, 1),  # whether those of 16 bytes bring all of them, or none
         "accumulate": ("float32", "float16"),  # what sums are kept in, but of float64 and int8
         "pointers": TABLE_SIZES,
         **BYTE_SETTINGS,

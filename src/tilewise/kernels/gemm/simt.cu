@@ -50,8 +50,8 @@
 #ifndef B_BYTES
 #define B_BYTES 16
 #endif
-#ifndef WHOLE_PIECES // 1: all copies bring 16 bytes, or none
-#define WHOLE_PIECES 0
+#ifndef WHOLE_COPIES // 1: all copies bring 16 bytes, or none
+#define WHOLE_COPIES 0
 #endif
 #ifndef RESULT
 #define RESULT float32 // or another floating-point type
@@ -81,7 +81,7 @@ constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
 static_assert(THREAD_M % PIECE == 0 && THREAD_N % PIECE == 0 && BLOCK_K % 2 == 0, "whole pieces, read in turns");
 static_assert(A_BYTES == 4 || !A_ALONG_K, "what is turned is copied by elements");
 static_assert(B_BYTES == 4 || B_ALONG_N, "what is turned is copied by elements");
-static_assert(!WHOLE_PIECES || (A_BYTES == 16 && B_BYTES == 16), "elements are no pieces");
+static_assert(!WHOLE_COPIES || (A_BYTES == 16 && B_BYTES == 16), "elements are no pieces");
 static_assert(B_ALONG_N || !IN_PAIRS, "pairs lie side by side");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
@@ -99,7 +99,7 @@ static_assert(STAGES * sizeof(Stage) == SHARED_BYTES, "the launch asks for that 
 #endif
 
 // Of a step's k, the one before which copies for a later step are started.
-constexpr unsigned START_AT = WHOLE_PIECES && (BLOCK_K == 16 || IN_PAIRS) ? 2 : 0;
+constexpr unsigned START_AT = WHOLE_COPIES && (BLOCK_K == 16 || IN_PAIRS) ? 2 : 0;
 
 // A thread's share in copying SIZE rows of A, or columns of B, by DEPTH along K.
 template <unsigned SIZE, unsigned DEPTH, unsigned PITCH, bool ALONG_K, unsigned BYTES> struct Copier {
@@ -142,7 +142,7 @@ template <unsigned SIZE, unsigned DEPTH, unsigned PITCH, bool ALONG_K, unsigned 
                 const float *here = from + i * line_stride + (ALONG_K ? j * RUN : 0);
                 const unsigned fit = across < left ? min(left - across, WIDTH) * sizeof(float) : 0;
                 const unsigned bytes = k + along < depth ? fit : 0;
-                if constexpr (WHOLE_PIECES)
+                if constexpr (WHOLE_COPIES)
                     async_copy::start_16_or_zero(there, here, bytes > 0);
                 else if constexpr (BYTES == 16)
                     async_copy::start_16(there, here, bytes);
@@ -298,7 +298,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     // more instructions to copy is faster behind one.
     const auto start = [&](unsigned step) {
         Stage &stage = stages[step % STAGES];
-        if (WHOLE_PIECES || step < steps)
+        if (WHOLE_COPIES || step < steps)
             copier_a.start(&stage.a[0][0], depth, step_a), copier_b.start(&stage.b[0][0], depth / USES, step_b);
         async_copy::commit(); // an empty group at the end, so that a step is always one group
     };

@@ -13,6 +13,7 @@ from pathlib import Path
 from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import epilogue_slot
 from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_in_turn, parts_of
+from tilewise.kernels.gemm.arrange import ends_whole
 from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
 from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
@@ -73,7 +74,7 @@ SHAPES = dict(
 )
 
 
-_ALWAYS = {"a_bytes": 4, "b_bytes": 4, "whole_pieces": 0}  # what may be asked for, however the operands lie
+_ALWAYS = {"a_bytes": 4, "b_bytes": 4, "whole_copies": 0}  # what may be asked for, however the operands lie
 
 
 def shape_of(settings: Settings) -> Shape:
@@ -85,6 +86,11 @@ def is_turned(operand: Operand) -> bool:
     return not operand.has_rows
 
 
+def lines_of(operand: Operand) -> Operand:
+    """The operand whose rows are what lies side by side: itself, or its transpose."""
+    return operand.transposed() if is_turned(operand) else operand
+
+
 def is_copied_narrowly(operand: Operand) -> bool:
     """Whether it is copied 4 bytes at a time: neighbours along K, which are turned on their way, and odd lines."""
     return copied_bytes(operand, is_turned(operand) == (operand.name in ("b", "copy_b"))) == 4
@@ -92,28 +98,24 @@ def is_copied_narrowly(operand: Operand) -> bool:
 
 def copied_bytes(operand: Operand, along_k: bool) -> int:
     """What one copy brings: 16 bytes, if lines begin at multiples of that and lie as they are needed."""
-    lines = operand.transposed() if is_turned(operand) else operand
+    lines = lines_of(operand)
     apart = (lines.pitch if lines.rows > 1 else 0, *lines.stack)
     aligned = alignment_of(operand.alignment, *(step * operand.itemsize for step in apart)) == 16
     return 16 if aligned and not along_k else 4
 
 
-def ends_whole(operand: Operand) -> bool:
-    """Whether lines end with a whole piece of 16 bytes. NOTE: those of copies go on as zeros to the next line."""
-    lines = operand.transposed() if is_turned(operand) else operand
-    return lines.columns % PIECE == 0 or lines.name.startswith("copy_")
-
-
 def lie(operands: Operands) -> dict[str, int | str]:
     """The settings that say how the operands lie."""
     a_along_k, b_along_n = not is_turned(operands.a), not is_turned(operands.b)
-    pieces = copied_bytes(operands.a, a_along_k) == copied_bytes(operands.b, not b_along_n) == 16
+    a_bytes, b_bytes = copied_bytes(operands.a, a_along_k), copied_bytes(operands.b, not b_along_n)
     return {
         "a_along_k": int(a_along_k),
         "b_along_n": int(b_along_n),
-        "a_bytes": copied_bytes(operands.a, a_along_k),
-        "b_bytes": copied_bytes(operands.b, not b_along_n),
-        "whole_pieces": int(pieces and ends_whole(operands.a) and ends_whole(operands.b)),
+        "a_bytes": a_bytes,
+        "b_bytes": b_bytes,
+        "whole_copies": int(
+            a_bytes == b_bytes == 16 and all(ends_whole(lines_of(one)) for one in operands[:2])
+        ),
         "in_pairs": int(operands.in_pairs),
     }
 
@@ -170,8 +172,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for name, needed in lie(operands).items():
         if settings[name] not in (needed, _ALWAYS.get(name, needed)):
             return ArgumentError(name, "must be as the operand lies", settings[name])
-    if settings["whole_pieces"] and 4 in (settings["a_bytes"], settings["b_bytes"]):
-        return ArgumentError("whole_pieces", "must be 0 where 4 bytes are copied at once", 1)
+    if settings["whole_copies"] and 4 in (settings["a_bytes"], settings["b_bytes"]):
+        return ArgumentError("whole_copies", "must be 0 where 4 bytes are copied at once", 1)
     if settings["in_pairs"] and not shape_of(settings).takes_pairs:
         return ArgumentError("partition", "must be another one for complex numbers", settings["partition"])
     if parts > 1:
@@ -216,7 +218,7 @@ def estimate_waiting(shape: Shape, settings: Settings) -> tuple[float, float]:
     others multiply meanwhile.
     """
     several = shape.resident > 1
-    if settings["whole_pieces"]:  # which take few instructions, fewest where a step is deep
+    if settings["whole_copies"]:  # which take few instructions, fewest where a step is deep
         return (3 / 4 if not several else 1 / 2 if shape.block.k == 16 else 2 / 3), 0
     if several:
         return 2 / 3, 1 / 4
@@ -268,7 +270,7 @@ def defines(settings: Settings) -> dict[str, object]:
             "b_along_n",
             "a_bytes",
             "b_bytes",
-            "whole_pieces",
+            "whole_copies",
             "in_pairs",
             "parts",
             "pointers",
@@ -291,7 +293,7 @@ SPEC = KernelSpec(
         "b_along_n": (1, 0),
         "a_bytes": (4, 16),  # that are copied at once
         "b_bytes": (4, 16),
-        "whole_pieces": (0, 1),  # whether all copies bring 16 bytes, or none
+        "whole_copies": (0, 1),  # whether all copies bring 16 bytes, or none
         "in_pairs": (0, 1),  # complex numbers
         "parts": PARTS,  # of K
         "pointers": TABLE_SIZES,
