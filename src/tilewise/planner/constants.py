@@ -122,8 +122,8 @@ _WGMMA = UnitCost(
 # one among these and plans of 394 problems on H100s (2026-11-26): `python -m tilewise.planner.search`. So do those of
 # exact32, from 26 plans, those of 8 bits, from 312 plans of 21 problems, and those of 8 bits beside 16, from 293 of 31
 # (2026-11-24). Those of simt, with its shares of waiting (kernels/gemm/simt.py), come from a random search near what
-# they had been, among plans of 44 problems on an H100 (2026-11-27); what is said of vector_rows is by hand, from 138
-# plans of 27 problems there (2026-11-26).
+# they had been, among plans of 44 problems on an H100 (2026-11-27), and so do those of mma_f64, of 17; what is said of
+# vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -149,7 +149,7 @@ FITTED: Mapping[str, Constants] = {
                 350, 2.5, 2180, 13.7, 685, 100, 3.8, 1.28, 0.68, 8.8e-12, outside=0.67,
             ),
             "mma_f64": UnitCost(
-                100, 2.5, 2180, 13.7, 685, 25, 3.8, 1.28, 0.68, 1.2e-11, outside=0.67,
+                123, 2.7, 1600, 17, 343, 36, 7.5, 1.4, 0.68, 1.92e-11, outside=0.67,
             ),
             "mma_int8": UnitCost(
                 1400, 2.5, 2180, 13.7, 685, 402, 3.8, 1.28, 0.68, 2.2e-12, outside=0.67,
@@ -213,13 +213,12 @@ FITTED: Mapping[str, Constants] = {
     )
 }  # fmt: skip
 
-ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_f64", "mma_int8", "mma_fp8", "wgmma_tf32")
+ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_int8", "mma_fp8", "wgmma_tf32")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
-operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" and "mma_f64" are taken as it with
-half its multiply-adds, and with four fifths of what the tensor cores have of float64; those of 8 bits with twice its
-multiply-adds, each of which takes half the energy. "wgmma_tf32" is "wgmma_gemm" with
-half its multiply-adds, each of which takes twice the energy. Sums in float16 are taken to cost "wgmma_gemm" what those
+operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" is taken as it with half its
+multiply-adds, those of 8 bits with twice as many, each of which takes half the energy. "wgmma_tf32" is "wgmma_gemm"
+with half its multiply-adds, each of which takes twice the energy. Sums in float16 are taken to cost "wgmma_gemm" what those
 in float32 do."""
 
 EMULATOR = Constants(
@@ -262,6 +261,7 @@ factor of two."""
 _TENSOR_SHARE = (
     0.75  # of the tensor cores' peak, the most that mma.sync is taken to reach where that is little
 )
+_FLOAT64_SHARE = 0.9  # the same of float64, which takes so long that all else is done meanwhile
 _ASSUMED = "h200"
 # Of GPUs with the measured one's chip, the power limit by its share of the measured one's 700 W. A GH200 has its limit
 # together with its CPU, and is taken to have what an H200 has.
@@ -309,8 +309,9 @@ def scaled(gpu: Gpu | None) -> Constants:
 
     def rescale(name: str, unit: UnitCost) -> UnitCost:
         if name in wide:
-            share = _TENSOR_SHARE * wide[name] / tensor_clocks
-            return replace(unit, macs_per_clock=min(unit.macs_per_clock, share))
+            share = _FLOAT64_SHARE if name == "mma_f64" else _TENSOR_SHARE
+            most = share * wide[name] / tensor_clocks
+            return replace(unit, macs_per_clock=min(unit.macs_per_clock, most))
         if name.startswith("mma"):
             return replace(unit, macs_per_clock=min(unit.macs_per_clock, _TENSOR_SHARE * tensor))
         if name == "general64":
