@@ -218,8 +218,8 @@ ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_int8", "mma_fp8", "wgmma_tf
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
 operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" is taken as it with half its
 multiply-adds, those of 8 bits with twice as many, each of which takes half the energy. "wgmma_tf32" is "wgmma_gemm"
-with half its multiply-adds, each of which takes twice the energy. Sums in float16 are taken to cost "wgmma_gemm" what those
-in float32 do."""
+with half its multiply-adds, each of which takes twice the energy. Sums in float16 are taken to cost "wgmma_gemm" what
+those in float32 do."""
 
 EMULATOR = Constants(
     clock=1.0e9,
