@@ -208,7 +208,7 @@ def test_choices_of_float32_are_near_the_best_measured_plan(measured: list[Measu
     quality = judge([one for one in measured if one.run == EXACT32], H200)
     assert len(quality.ratios) == 14 and quality.within(1.05) >= 0.9 and quality.worst <= 1.1
     for run, problems, near, worst, mean in (
-        (SIMT, 44, 0.97, 1.06, 1.008),
+        (SIMT, 44, 0.95, 1.06, 1.008),
         (VECTORS, 27, 0.77, 1.1, 1.024),
         (FLOAT64, 17, 1.0, 1.03, 1.003),
         (COMPLEX64, 17, 0.82, 1.12, 1.02),

@@ -219,7 +219,7 @@ def estimate_waiting(shape: Shape, settings: Settings) -> tuple[float, float]:
     """
     several = shape.resident > 1
     if settings["whole_copies"]:  # which take few instructions, fewest where a step is deep
-        return (3 / 4 if not several else 1 / 2 if shape.block.k == 16 else 2 / 3), 0
+        return (0.6 if not several else 0.5 if shape.block.k == 16 else 0.55), 0
     if several:
         return 2 / 3, 1 / 4
     return (3 / 4, 1) if settings["in_pairs"] else (7 / 8, 2 / 7)
