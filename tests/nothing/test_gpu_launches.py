@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.devices import gpu
+from tilewise.devices.gpu import device as gpu_device
 from tilewise.devices.gpu import driver as words
 from tilewise.devices.gpu import launches
 from tilewise.devices.gpu.device import PreparedLaunch
@@ -252,7 +253,11 @@ def test_a_launch_that_the_driver_refuses_says_which() -> None:
         ("CUDA_ERROR_ILLEGAL_ADDRESS: a kernel left its memory", False),
     ],
 )
-def test_a_full_gpu_has_no_memory_and_other_errors_go_on(message: str, is_full: bool) -> None:
+def test_a_full_gpu_has_no_memory_and_other_errors_go_on(
+    message: str, is_full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_device, "beside_captures", contextlib.nullcontext)
+
     def allocate(nbytes: int, stream: Any) -> Any:
         raise DeviceError(message)
 
@@ -264,6 +269,23 @@ def test_a_full_gpu_has_no_memory_and_other_errors_go_on(message: str, is_full: 
     else:
         with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
             device._take(64, stream)
+
+
+def test_memory_is_taken_in_a_mode_that_ends_no_capture_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which this thread has no longer than that, also if it fails."""
+    modes = ["as it was"]
+
+    def exchange(mode: str) -> tuple[int, str]:
+        modes.append(mode)
+        return 0, modes[-2]
+
+    names = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
+    fake = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange, CUstreamCaptureMode=names)
+    monkeypatch.setattr(words, "driver", lambda: fake)
+    with contextlib.suppress(DeviceError), words.beside_captures():
+        assert modes[-1] == "relaxed"
+        raise DeviceError("full")
+    assert modes == ["as it was", "relaxed", "as it was"]
 
 
 def test_the_drivers_functions_are_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -290,6 +291,7 @@ class PretendDevice:
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
+        self._handed_out: list[Any] = []
         self.current_stream = self.stream(1)
         self._ledger = SimpleNamespace(
             keep_until_done=lambda thing, streams: self.told.append(("kept for", [s.handle for s in streams]))
@@ -325,6 +327,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> PretendDevice:
         return (0,)
 
     monkeypatch.setattr(pool_memory, "driver", lambda: SimpleNamespace(cuCtxSynchronize=wait))
+    monkeypatch.setattr(pool_memory, "beside_captures", contextlib.nullcontext)
     return pretended
 
 
@@ -344,6 +347,39 @@ def test_memory_is_freed_after_every_stream_that_used_it(device: PretendDevice) 
     assert not device.told, "a view keeps the memory"
     del view
     assert device.told == [(1, "waits for", 7), ("freed",)]
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_what_others_had_is_freed_when_no_graph_is_captured(
+    device: PretendDevice, ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait for the whole GPU would end the capture; later there is one for all that was kept."""
+    arrays = [array_on(device) for _ in range(3)]
+    arrays[0]._memory.lend(), arrays[1]._memory.lend()
+    others = [not ours]
+    monkeypatch.setattr(pool_memory, "are_others_capturing", lambda: others[0])
+    device._capturing = SimpleNamespace() if ours else None
+    arrays[0].free(), arrays[1].free()
+    assert not device.told and len(device._handed_out) == 2
+    device._capturing, others[0] = None, False
+    arrays[2].free()
+    assert device.told == [("freed",), ("host waits",), ("freed",), ("freed",)] and not device._handed_out
+
+
+@pytest.mark.parametrize("name", ["torch", "cupy"])
+def test_other_libraries_say_whether_they_capture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for other in ("torch", "cupy"):
+        monkeypatch.setitem(sys.modules, other, SimpleNamespace())  # loaded in part
+    assert not exchange.are_others_capturing()
+    says = [True, True]
+    torch = SimpleNamespace(is_initialized=lambda: says[0], is_current_stream_capturing=lambda: says[1])
+    cupy = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(is_capturing=lambda: says[1]))
+    none = SimpleNamespace(is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=torch if name == "torch" else none))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cupy) if name == "cupy" else None)
+    assert exchange.are_others_capturing()
+    says[1] = False
+    assert not exchange.are_others_capturing()
 
 
 def test_a_captured_copy_keeps_both_memories(device: PretendDevice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "LEGACY_STREAM",
     "THREAD_STREAM",
     "Foreign",
+    "are_others_capturing",
     "capsule",
     "from_capsule",
     "from_interface",
@@ -48,6 +50,21 @@ _NARROW = {
     (14, 8): "float8_e8m0fnu",
 }
 _CODES = {name: code for code, name in _NARROW.items()}
+
+
+_CAPTURING: Mapping[str, Callable[[Any], bool]] = {
+    "torch": lambda torch: torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing(),
+    "cupy": lambda cupy: cupy.cuda.get_current_stream().is_capturing(),
+}
+
+
+def are_others_capturing() -> bool:
+    """Whether this thread's current stream of another library becomes a graph, as far as those say that are loaded."""
+    for name, ask in _CAPTURING.items():
+        with contextlib.suppress(AttributeError):  # loaded in part, or an older one
+            if (library := sys.modules.get(name)) is not None and ask(library):
+                return True
+    return False
 
 
 class Foreign(NamedTuple):

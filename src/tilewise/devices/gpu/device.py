@@ -19,6 +19,7 @@ from tilewise.devices.gpu.driver import (
     Context,
     ContextScope,
     NativeEntries,
+    beside_captures,
     check,
     core,
     driver,
@@ -104,6 +105,9 @@ class GpuDevice:
         self._ledger = Ledger(self.name, self._scope)
         self._context = Context(ordinal, self._ledger.running)
         self._local = threading.local()
+        self._handed_out: list[
+            Any
+        ] = []  # buffers that others had, to be freed after a wait for the whole GPU
         with self._scope(f"opening {self.name}"):
             native = self._context.device()
             self.title = str(native.name)
@@ -221,7 +225,7 @@ class GpuDevice:
     def _take(self, nbytes: int, stream: Stream) -> Any:
         """Memory from the pool; None if there is not enough."""
         try:
-            with self._scope(f"allocating {nbytes:,} bytes on {self.name}"):
+            with self._scope(f"allocating {nbytes:,} bytes on {self.name}"), beside_captures():
                 return self._resource.allocate(nbytes, stream=stream._native)
         except DeviceError as error:
             # NOTE: cuda-core 1.0 does not pass on the driver's own name for it.

@@ -5,13 +5,14 @@ Nothing here imports ``cuda.*`` before a function is called: a machine without a
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib
 import importlib.util
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = [
     "Context",
     "ContextScope",
     "NativeEntries",
+    "beside_captures",
     "check",
     "core",
     "driver",
@@ -233,6 +235,17 @@ def check(result: tuple[Any, ...], doing: str) -> Any:
     if len(result) == 2:
         return result[1]
     return result[1:] or None
+
+
+@contextlib.contextmanager
+def beside_captures() -> Iterator[None]:
+    """Within, this thread's calls that take or give back memory do not end what is captured elsewhere."""
+    relaxed = driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    earlier = check(driver().cuThreadExchangeStreamCaptureMode(relaxed), "preparing for a capture elsewhere")
+    try:
+        yield
+    finally:
+        driver().cuThreadExchangeStreamCaptureMode(earlier)
 
 
 def explain(status: Any, doing: str, more: str = "") -> str:

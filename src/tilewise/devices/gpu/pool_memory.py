@@ -7,8 +7,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from tilewise.devices.exchange import LEGACY_STREAM
-from tilewise.devices.gpu.driver import check, driver
+from tilewise.devices.exchange import LEGACY_STREAM, are_others_capturing
+from tilewise.devices.gpu.driver import beside_captures, check, driver
 from tilewise.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -154,13 +154,14 @@ class Memory:
             device._ledger.keep_until_done(owner, streams)
         if buffer is None:
             return
-        with device._scope(f"freeing memory on {device.name}"):
+        with device._scope(f"freeing memory on {device.name}"), beside_captures():
             if self._lent:
-                check(driver().cuCtxSynchronize(), f"freeing memory on {device.name} that was handed out")
+                device._handed_out.append(buffer)
             else:
                 for other in streams[1:]:
                     streams[0].wait(other)
-            buffer.close()
+                buffer.close()
+            _free_handed_out(device)
 
     def __del__(self) -> None:
         if sys.is_finalizing():
@@ -169,6 +170,18 @@ class Memory:
             self.free()
         except Exception:
             return  # no caller can catch it here; the next call reports what is wrong with the GPU
+
+
+def _free_handed_out(device: GpuDevice) -> None:
+    """Free what others had, once the whole GPU is done with it.
+
+    NOTE: while a graph is captured that wait would end the capture: it is kept until other memory is freed then.
+    """
+    if not device._handed_out or device._capturing is not None or are_others_capturing():
+        return
+    check(driver().cuCtxSynchronize(), f"freeing memory on {device.name} that was handed out")
+    while device._handed_out:
+        device._handed_out.pop().close()
 
 
 class Pinned:
