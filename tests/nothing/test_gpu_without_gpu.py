@@ -355,11 +355,13 @@ def test_what_others_had_is_freed_when_no_graph_is_captured(
 ) -> None:
     """A wait for the whole GPU would end the capture; later there is one for all that was kept."""
     arrays = [array_on(device) for _ in range(3)]
-    arrays[0]._memory.lend(), arrays[1]._memory.lend()
+    for array in arrays[:2]:
+        array._memory.lend()
     others = [not ours]
     monkeypatch.setattr(pool_memory, "are_others_capturing", lambda: others[0])
     device._capturing = SimpleNamespace() if ours else None
-    arrays[0].free(), arrays[1].free()
+    for array in arrays[:2]:
+        array.free()
     assert not device.told and len(device._handed_out) == 2
     device._capturing, others[0] = None, False
     arrays[2].free()
