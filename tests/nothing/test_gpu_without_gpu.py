@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -291,7 +292,7 @@ class PretendDevice:
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
-        self._handed_out: list[Any] = []
+        self._handed_out: deque[Any] = deque()
         self.current_stream = self.stream(1)
         self._ledger = SimpleNamespace(
             keep_until_done=lambda thing, streams: self.told.append(("kept for", [s.handle for s in streams]))

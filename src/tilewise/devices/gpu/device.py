@@ -6,6 +6,7 @@ import functools
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from tilewise.devices.gpu.driver import (
 )
 from tilewise.devices.gpu.launches import ArgumentBlock, Function, Launcher, Programs, launcher, start
 from tilewise.devices.gpu.ledger import Ledger
-from tilewise.devices.gpu.pool_memory import Memory, Pinned, limit_unused
+from tilewise.devices.gpu.pool_memory import Memory, Pinned, free_handed_out, limit_unused
 from tilewise.devices.gpu.streams import Graph, Handle, Stream, streams_entered
 from tilewise.devices.seam import Device
 from tilewise.devices.strides import as_dtype, as_shape, contiguous
@@ -105,9 +106,7 @@ class GpuDevice:
         self._ledger = Ledger(self.name, self._scope)
         self._context = Context(ordinal, self._ledger.running)
         self._local = threading.local()
-        self._handed_out: list[
-            Any
-        ] = []  # buffers that others had, to be freed after a wait for the whole GPU
+        self._handed_out: deque[Any] = deque()  # buffers that others had: see free_handed_out
         with self._scope(f"opening {self.name}"):
             native = self._context.device()
             self.title = str(native.name)
@@ -472,6 +471,7 @@ class GpuDevice:
             return
         with self._waiting():
             check(driver().cuCtxSynchronize(), f"{self._ledger.running()} on {self.name}")
+            free_handed_out(self)
         self._ledger.forget_launches()
 
     def time(self, function: Callable[[], Any], repeat: int = 10) -> list[float]:

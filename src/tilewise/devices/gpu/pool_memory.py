@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tilewise.devices.gpu.device import GpuDevice
     from tilewise.devices.gpu.streams import Stream
 
-__all__ = ["Memory", "Pinned", "limit_unused"]
+__all__ = ["Memory", "Pinned", "free_handed_out", "limit_unused"]
 
 _MOST_UNUSED = 1 / 8  # of a GPU's memory, for allocations to come
 
@@ -161,7 +162,7 @@ class Memory:
                 for other in streams[1:]:
                     streams[0].wait(other)
                 buffer.close()
-            _free_handed_out(device)
+            free_handed_out(device)
 
     def __del__(self) -> None:
         if sys.is_finalizing():
@@ -172,16 +173,19 @@ class Memory:
             return  # no caller can catch it here; the next call reports what is wrong with the GPU
 
 
-def _free_handed_out(device: GpuDevice) -> None:
+def free_handed_out(device: GpuDevice) -> None:
     """Free what others had, once the whole GPU is done with it.
 
-    NOTE: while a graph is captured that wait would end the capture: it is kept until other memory is freed then.
+    NOTE: while a graph is captured that wait would end the capture: it is kept until other memory is freed then. What
+    another thread adds meanwhile may not be done with.
     """
-    if not device._handed_out or device._capturing is not None or are_others_capturing():
+    count = len(device._handed_out)
+    if not count or device._capturing is not None or are_others_capturing():
         return
     check(driver().cuCtxSynchronize(), f"freeing memory on {device.name} that was handed out")
-    while device._handed_out:
-        device._handed_out.pop().close()
+    with contextlib.suppress(IndexError):  # another thread was here
+        for _ in range(count):
+            device._handed_out.popleft().close()
 
 
 class Pinned:

@@ -27,6 +27,7 @@ PIECE = 4  # elements in 16 bytes
 PARTS = tuple(range(1, 65))
 MOST_WAVES = 5  # of blocks that an SM holds at once, where K is in parts
 LEAST_DEPTH = 64  # of K that a part has, if it is proposed
+ANYWAY = {"a_bytes": 4, "b_bytes": 4, "whole_copies": 0}  # what may be asked for, however the operands lie
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,6 @@ SHAPES = dict(
         _shape(32, 32, 16, 32, 16, 6, 8),
     )
 )
-
-
-_ALWAYS = {"a_bytes": 4, "b_bytes": 4, "whole_copies": 0}  # what may be asked for, however the operands lie
 
 
 def shape_of(settings: Settings) -> Shape:
@@ -170,7 +168,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("epilogue", rule, operands.epilogue.expression)
     inner, parts = operands.inner(STACK_AXES), int(settings["parts"])
     for name, needed in lie(operands).items():
-        if settings[name] not in (needed, _ALWAYS.get(name, needed)):
+        if settings[name] not in (needed, ANYWAY.get(name, needed)):
             return ArgumentError(name, "must be as the operand lies", settings[name])
     if settings["whole_copies"] and 4 in (settings["a_bytes"], settings["b_bytes"]):
         return ArgumentError("whole_copies", "must be 0 where 4 bytes are copied at once", 1)
@@ -214,8 +212,8 @@ def workspace_bytes(operands: Operands, settings: Settings) -> int:
 def estimate_waiting(shape: Shape, settings: Settings) -> tuple[float, float]:
     """Of reads from shared memory, and of the instructions that copying 4 bytes at a time takes beyond 16: their share.
 
-    Fitted to the plans of 44 problems on an H100, those of complex numbers by hand. Where an SM holds several blocks,
-    others multiply meanwhile.
+    Fitted to the plans of 44 problems on an H100, in part by hand, as those of complex numbers are. Where an SM holds
+    several blocks, others multiply meanwhile.
     """
     several = shape.resident > 1
     if settings["whole_copies"]:  # which take few instructions, fewest where a step is deep
