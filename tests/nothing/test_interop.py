@@ -381,6 +381,32 @@ def test_strangers_on_the_host(old: bool, device: int, dtype: str) -> None:
     assert type(view.library.empty((2, 2), "bfloat16", view)) is np.ndarray
 
 
+# Of dlpack.h: the code of a type, and its bits.
+DLPACK_TYPES = {
+    **{f"int{bits}": (0, bits) for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": (1, bits) for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": (2, bits) for bits in (16, 32, 64)},
+    **{f"complex{bits}": (5, bits) for bits in (64, 128)},
+    "bfloat16": (4, 16),
+    "bool": (6, 8),
+    "float8_e3m4": (7, 8),
+    "float8_e4m3": (8, 8),
+    "float8_e4m3b11fnuz": (9, 8),
+    "float8_e4m3fn": (10, 8),
+    "float8_e4m3fnuz": (11, 8),
+    "float8_e5m2": (12, 8),
+    "float8_e5m2fnuz": (13, 8),
+    "float8_e8m0fnu": (14, 8),
+}
+
+
+@pytest.mark.parametrize("dtype", DLPACK_TYPES)
+def test_element_types_have_the_numbers_of_dlpack(dtype: str) -> None:
+    values = np.zeros(3, dtype if dtype in np.sctypeDict else getattr(ml_dtypes, dtype))
+    assert exchange.type_code(values.dtype) == DLPACK_TYPES[dtype]
+    assert interop.view("b", Stranger(values)).dtype == dtype
+
+
 def test_strangers_may_be_read_only() -> None:
     assert interop.view("b", Stranger(SOURCE, read_only=True)).read_only
 
