@@ -399,7 +399,18 @@ def test_an_undefined_shuffle_is_a_warning_that_names_its_lanes() -> None:
 
 
 @pytest.mark.parametrize(("joined", "inside"), [("and", "lt"), ("or", "ge")])
-def test_a_comparison_joined_with_a_predicate_throws_undefined_values_away(joined: str, inside: str) -> None:
+@pytest.mark.parametrize(
+    "join",
+    [
+        "setp.gt.{}.u32 %q, %v, 0, %p;",
+        "setp.gt.u32 %q, %v, 0; {}.pred %q, %q, %p;",
+        "setp.gt.u32 %q, %v, 0; {}.pred %q, %p, %q;",
+    ],
+    ids=["compared", "first", "second"],
+)
+def test_what_is_joined_with_a_predicate_throws_undefined_values_away(
+    join: str, joined: str, inside: str
+) -> None:
     """Lanes 4 to 7 read lanes that are not there; the predicate decides without the value up to a lane, or not."""
     text = f"""
 .version 8.0
@@ -412,7 +423,7 @@ mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; add.u64 %at, %at, %off;
 ld.global.u32 %v, [%at];
 shfl.sync.down.b32 %v, %v, 4, 31, 0xff;
 setp.{inside}.u32 %p, %t, %last;
-setp.gt.{joined}.u32 %q, %v, 0, %p;
+{join.format(joined)}
 selp.u32 %v, 1, 2, %q;
 st.global.u32 [%at], %v;
 ret; }}"""
