@@ -33,6 +33,20 @@ MEETINGS = [
         grid=4,
     ),
     _case(
+        "acquire_and_release_at_once",
+        """
+    int *turn = y + 300, seen = 0;
+    if (T == 0) {
+        do asm volatile("atom.acq_rel.gpu.global.cas.b32 %0, [%1], %2, %2;"
+                        : "=r"(seen) : "l"(turn), "r"(B) : "memory");
+        while (seen != B);
+        y[0] += x[B];
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(seen) : "l"(turn) : "memory");
+    }
+""",
+        grid=3,
+    ),
+    _case(
         "tickets_of_whole_blocks",
         """
     if (T == 0) { int mine = atomicAdd(y + 4000, 1); while (atomicAdd(y + 4001, 0) != mine) {} }

@@ -407,6 +407,23 @@ write:
         assert any(finding.tool == "racecheck" for finding in found) == races, found
 
 
+def test_an_mbarrier_lies_where_its_address_says() -> None:
+    """Of two that lie 64 KiB apart, each counts its own arrivals."""
+    source = r"""extern "C" __global__ void far(int *out) {
+    extern __shared__ unsigned long long bars[];
+    unsigned at[2] = {(unsigned)__cvta_generic_to_shared(bars)};
+    at[1] = at[0] + 65536;
+    for (int i = 0; i < 2; ++i) asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(at[i]), "r"(i + 1));
+    for (int i = 0; i < 2; ++i) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(at[i]));
+    for (int i = 0; i < 2; ++i)
+        asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p;}"
+                     : "=r"(out[i]) : "r"(at[i]));
+}"""
+    out = np.full(2, 7, np.int32)
+    tw.Kernel(source, "far", "sm_90")(1, 1, [out], shared=65536 + 8, device=tw.device("emulator"))
+    assert out.tolist() == [1, 0]
+
+
 def test_what_may_be_said_is_what_the_assembler_takes() -> None:
     """The verdicts of ptxas 13.5 on mbarriers and fences of sm_90a, one instruction a line."""
     listed = (Path(__file__).parents[2] / "golden" / "ptxas" / "synchronisation.txt").read_text().splitlines()
