@@ -550,9 +550,12 @@ def test_a_width_has_an_end(form: str, values: tuple[int, ...]) -> None:
 
 
 def test_a_bad_pointer_in_printf_is_a_fault() -> None:
+    """One to nowhere, to behind an array, and to a text in it that does not end there."""
     source = 'extern "C" __global__ void k(const char* p) { printf("%s\\n", threadIdx.x == 3 ? p : "fine"); }'
-    with pytest.raises(KernelFault, match=r"printf was handed the address 0x10(.|\n)*thread \(3, 0, 0\)"):
-        tw.Kernel(source, "k", arch="sm_80")(1, 32, [16], device="emulator")
+    whole = tw.device("emulator").array(np.full(512, ord("x"), np.uint8))
+    for bad in (16, whole.ptr + 512, whole.ptr + 500):
+        with pytest.raises(KernelFault, match=r"printf was handed the address 0x(.|\n)*thread \(3, 0, 0\)"):
+            tw.Kernel(source, "k", arch="sm_80")(1, 32, [bad], device="emulator")
 
 
 def test_an_assertion_says_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
