@@ -26,7 +26,7 @@ from tilewise.emulator.running.checked_launch import Checks
 from tilewise.emulator.running.fault_report import Range
 from tilewise.errors import ArgumentError, KernelFault
 from tilewise.instruments.advice import STORE
-from tilewise.instruments.checking import Checker, _array, _merge_repeated, check_bound
+from tilewise.instruments.checking import Checker, _array, _drop_consequences, _merge_repeated, check_bound
 from tilewise.instruments.findings import Access, Finding
 from tilewise.launch import Launch
 
@@ -532,3 +532,38 @@ def test_a_line_is_one_finding_for_each_space_it_is_wrong_in() -> None:
         for space, count in (("shared", 1), ("global", 2), ("shared", 4))
     ]
     assert sorted((one.space, one.count) for one in _merge_repeated(found)) == [("global", 2), ("shared", 5)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "other", "other_lines", "follows"),
+    [
+        ("racecheck equal-writes", (7, 7), "racecheck write-write", (7, 8), True),
+        ("racecheck equal-writes", (7, 8), "racecheck write-write", (7, 7), False),
+        ("racecheck equal-writes", (7, 7), "initcheck unset", (7, 7), False),
+        ("racecheck write-write", (7, 7), "racecheck read-write", (7, 8), True),
+        ("racecheck write-write", (7, 8), "racecheck read-write", (7, 7), False),
+        ("racecheck read-write", (7, 8), "racecheck write-write", (7, 8), False),
+        ("racecheck read-write", (7, 8), "asyncheck read-in-flight", (8, 7), True),
+        ("racecheck read-write", (7, 7), "asyncheck read-in-flight", (7, 8), False),
+        ("initcheck unset", (7, 0), "racecheck read-write", (8, 7), True),
+        ("initcheck unset", (7, 0), "memcheck bad-mbarrier", (7, 0), True),
+        ("initcheck unset", (7, 0), "memcheck leak", (7, 0), False),
+        ("initcheck unset", (7, 0), "racecheck read-write", (8, 9), False),
+        ("asyncheck copy-too-early", (7, 8), "asyncheck source-in-flight", (7, 8), True),
+        ("asyncheck copy-too-early", (7, 8), "asyncheck write-in-flight", (7, 8), False),
+        ("asyncheck copy-too-early", (7, 7), "asyncheck read-in-flight", (7, 8), False),
+        ("asyncheck write-in-flight", (7, 7), "asyncheck read-in-flight", (7, 8), True),
+        ("asyncheck write-in-flight", (7, 8), "asyncheck read-in-flight", (7, 8), False),
+        ("asyncheck write-in-flight", (7, 7), "asyncheck source-in-flight", (7, 8), False),
+    ],
+)
+def test_what_follows_from_another_finding_is_left_out(
+    kind: str, lines: tuple[int, int], other: str, other_lines: tuple[int, int], follows: bool
+) -> None:
+    def finding(kind: str, lines: tuple[int, int]) -> Finding:
+        now, before = (Access("write", (0, 0, 0), (0, 0, 0), 0, at, "…") if at else None for at in lines)
+        return Finding(*kind.split(), "", "", "k", now=now, before=before)
+
+    first, second = finding(kind, lines), finding(other, other_lines)
+    for both in ([first, second], [second, first]):
+        assert (first not in _drop_consequences(both)) == follows
