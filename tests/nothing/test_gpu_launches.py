@@ -305,6 +305,67 @@ def test_the_drivers_functions_are_found_by_name(monkeypatch: pytest.MonkeyPatch
     assert (found.ctx_get_current, found.ctx_pop_current) == (0x1000 + 15, 0x1000 + 15)
 
 
+class Pool:
+    """Memory in a stream's order: it is found full so many times, and then gives the address 0x7000."""
+
+    def __init__(self, full: int) -> None:
+        self.full, self.asked = full, list[tuple[int, int]]()
+
+    def allocate(self, nbytes: int, stream: Any) -> Any:
+        self.asked.append((nbytes, stream.handle))
+        self.full -= 1
+        if self.full >= 0:
+            raise DeviceError("Failed to allocate")
+        return SimpleNamespace(handle=0x7000, close=lambda: None)
+
+
+@pytest.mark.parametrize("captures", [False, True])
+@pytest.mark.parametrize("full", [0, 1, 2])
+@pytest.mark.parametrize("nbytes", [0, 1, 4096])
+def test_a_full_pool_is_asked_again_once_the_gpu_is_idle(
+    nbytes: int, full: int, captures: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while a graph is captured, which may wait for nothing, and which keeps what is made meanwhile."""
+    started, pool, waited, kept = StartedLaunches(()), Pool(full), list[str](), list[Any]()
+    device = started.device
+    device._local.streams = [started.stream(7)]
+    device._local.capture = SimpleNamespace(keep=kept.append) if captures else None
+    device.__dict__["_resource"] = pool
+    monkeypatch.setattr(device, "synchronize", lambda: waited.append("idle"), raising=False)
+    monkeypatch.setattr(device, "memory", lambda: (10, 20), raising=False)
+    if nbytes and full > (0 if captures else 1):
+        with pytest.raises(DeviceError, match=f"allocating {nbytes:,} bytes on gpu:0.*10 of its 20 bytes"):
+            device._allocate(nbytes)
+        assert not kept
+    else:
+        made = device._allocate(nbytes)
+        assert made.ptr == (0x7000 if nbytes else 0)
+        assert kept == [made] * (captures and nbytes > 0)
+    times = 0 if not nbytes else 2 if full and not captures else 1
+    assert pool.asked == [(nbytes, 1 if captures else 7)] * times
+    assert waited == ["idle"] * (times == 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "captured"),
+    [(0, 0, False), (0, 1, True), (0, 2, True), (900, 0, True), (906, 1, True)],
+)
+def test_a_stream_is_captured_if_the_driver_says_so_or_refuses_to_say(
+    status: int, state: int, captured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states, asked = words.driver().CUstreamCaptureStatus, list[int]()
+
+    def answer(raw: Any) -> tuple[Any, ...]:
+        asked.append(raw)
+        return status, states(state), 0
+
+    answers = SimpleNamespace(cuStreamIsCapturing=answer, CUstreamCaptureStatus=states)
+    monkeypatch.setattr(gpu_device, "driver", lambda: answers)
+    device = StartedLaunches(()).device
+    monkeypatch.setattr(device, "_stream_of", lambda handle: SimpleNamespace(raw=handle), raising=False)
+    assert device.is_capturing(5) is captured and asked == [5]
+
+
 def test_the_callers_context_comes_back_if_it_was_another(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = [7]
 
@@ -432,8 +493,9 @@ def test_a_variable_is_an_array_over_the_memory_that_the_driver_names(
         DeviceError, match=r"NOT_FOUND.*while looking for the variable 'd' of kernel.cu on gpu:0"
     ):
         device.variable(binary, "d", (4,), "float32")
-    with pytest.raises(DeviceError, match="the variable c has 16 bytes on gpu:0, and 20 in its PTX"):
-        device.variable(binary, "c", (5,), "float32")
+    for count, said in ((5, "20"), (3, "12")):
+        with pytest.raises(DeviceError, match=f"c has 16 bytes on gpu:0, and {said} in its PTX"):
+            device.variable(binary, "c", (count,), "float32")
     assert libraries.loaded == [b"machine code"], "it is loaded once, for its variables and for its kernels"
     assert device._programs._codes["k"].handle == 1
 
