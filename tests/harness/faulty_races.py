@@ -45,6 +45,19 @@ RACES = [
         block=96,
     ),
     Case(
+        "written_by_the_second_who_read",
+        "racecheck",
+        "read-write",
+        """
+    __shared__ int s[32];
+    s[T % 32] = 0;
+    __syncthreads();
+    y[T] = s[x[T % 32] % 32];                                           //!
+    __syncthreads();                                                        //+
+    if (T == 32) s[x[0] % 32] = 1000;                                   //!
+""",
+    ),
+    Case(
         "next_turn",
         "racecheck",
         "read-write",

@@ -381,6 +381,24 @@ ret; }"""
     assert {side.ptx_line for side in (found.now, found.before) if side} == {7, 8}
 
 
+@pytest.mark.parametrize("place", ["s", "s+4", "%s", "%s+4"])
+@pytest.mark.parametrize("swapped", ["", "s", "s+4", "%s", "%s+4", "lock", "%lock"])
+def test_only_a_compare_and_swap_of_the_same_address_makes_a_value_good(swapped: str, place: str) -> None:
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k() {{
+.reg .b32 %t, %v, %s, %lock; .reg .pred %p; .shared .align 8 .b32 s[2]; .shared .b32 lock;
+mov.u32 %t, %tid.x; setp.lt.u32 %p, %t, 32; mov.u32 %s, s; mov.u32 %lock, lock;
+st.shared.v2.u32 [s], {{0, 0}}; st.shared.u32 [lock], 0; bar.sync 0;
+{f"atom.shared.cas.b32 %v, [{swapped}], 0, 1;" if swapped else ""}
+@%p atom.shared.add.u32 %v, [{place}], 5;
+@!%p ld.shared.u32 %v, [{place}];
+ret; }}"""
+    found = tw.Kernel.from_ptx(text, "k").check(1, 64, [])
+    assert [item.kind for item in found] == ["read-write"] * (swapped != place), told(found)
+
+
 def test_an_undefined_shuffle_is_a_warning_that_names_its_lanes() -> None:
     text = """extern "C" __global__ void part(int *y) {
     int v = y[threadIdx.x];

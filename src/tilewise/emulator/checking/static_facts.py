@@ -9,7 +9,7 @@ from operator import or_
 from tilewise.emulator.check_layout import ACCESS, WHO, Action
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.operations.registry import operation_of
-from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Register
+from tilewise.emulator.ptx.syntax import Address, Immediate, Instruction, Register, Symbol
 
 __all__ = [
     "STRONG_MODIFIERS",
@@ -30,10 +30,12 @@ _MOST_WORDS = 256  # of an access that the fast path checks
 
 
 def address_of(item: Instruction) -> tuple[str, int]:
-    """The base register and the offset of an instruction's address, as written; ("", 0) if it has none."""
+    """The register or variable and the offset of an instruction's address, as written; ("", 0) if it has none."""
     address = next((operand for operand in item.operands if isinstance(operand, Address)), None)
-    base = address.base if address else None
-    return (base.name, address.offset) if address and isinstance(base, Register) else ("", 0)
+    if address is None:
+        return "", 0
+    base = address.base
+    return base.name if base else "", address.offset + (base.offset if isinstance(base, Symbol) else 0)
 
 
 def find_allocations(body: Iterable[Instruction]) -> dict[str, int]:
