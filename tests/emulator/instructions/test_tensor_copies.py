@@ -110,6 +110,9 @@ def test_more_misuse_is_a_fault() -> None:
         _go("store", _one((32, 64), (8, 32))[0], (0, 0), 32)  # a minimum of f32
     with pytest.raises(KernelFault, match=r"out-of-bounds write of 1,?024 bytes at shared"):
         _go("load", _one((32, 64), (8, 32))[0], (0, 0), size=896)
+    turned, _ = _one((2, 2, 8, 4), (1, 1, 4), interleave=16, swizzle=32)  # within whole lines of 128 bytes
+    with pytest.raises(KernelFault, match=r"out-of-bounds write of 128 bytes at shared"):
+        _go("load", turned, (0, 0, 0), 3, size=64)
     images = tw.TensorMap.im2col(
         DEVICE.array(np.zeros((2, 8, 8, 16), np.float32)), lower=(0, 0), upper=(0, 0), channels=16, pixels=16
     )
