@@ -580,7 +580,8 @@ def test_what_follows_from_another_finding_is_left_out(
 ) -> None:
     def finding(kind: str, lines: tuple[int, int]) -> Finding:
         now, before = (Access("write", (0, 0, 0), (0, 0, 0), 0, at, "…") if at else None for at in lines)
-        return Finding(*kind.split(), "", "", "k", now=now, before=before)
+        tool, what = kind.split()
+        return Finding(tool, what, "", "", "k", now=now, before=before)
 
     first, second = finding(kind, lines), finding(other, other_lines)
     for both in ([first, second], [second, first]):
