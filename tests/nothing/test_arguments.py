@@ -81,6 +81,26 @@ def test_an_address_is_a_number() -> None:
     assert bytes_of("u64", 0xDEADBEEF) == struct.pack("<Q", 0xDEADBEEF)
 
 
+@pytest.mark.parametrize(
+    ("types", "given", "scratch"),
+    [
+        (["u64", "u32", "u64", "u64"], 2, True),
+        (["u64", "u32", "u64", "u64"], 1, False),
+        (["u64", "u64", "u64", "u64"], 1, False),
+        (["u64", "u32", "u64"], 1, False),
+        (["u64", "u64", "u32"], 1, False),
+        (["u64", "u64"], 3, False),
+    ],
+)
+def test_the_number_of_arguments_is_the_kernels(types: list[str], given: int, scratch: bool) -> None:
+    """Where but two pointers at the end are missing, they are likely Triton's."""
+    parameters = [Parameter(f"p{i}", type_, int(type_[1:]) // 8, 8) for i, type_ in enumerate(types)]
+    wanted = rf"args must have {len(types)} entries for kernel 'k' \({', '.join(types)}\), not {given}"
+    with pytest.raises(ArgumentError, match=wanted) as caught:
+        pack("k", parameters, [0] * given, FakeDevice())
+    assert ("Triton's" in str(caught.value)) == scratch
+
+
 def test_none_is_a_null_pointer() -> None:
     assert bytes_of("u64", None) == bytes_of("b64", None) == bytes(8)
 
