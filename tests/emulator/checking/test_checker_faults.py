@@ -309,19 +309,20 @@ HEAP = """
 __device__ int *block;
 extern "C" __global__ void heap(int take)
 {
-    if (take) block = new int;
-    else delete block;
+    if (take == 1) block = new int;
+    if (take == 0) delete block;
 }"""
 
 
 def test_a_checker_remembers_the_heap_from_one_launch_to_the_next() -> None:
     kernel = tw.Kernel(HEAP, "heap", "sm_80")
-    take, give_back = (kernel.bind(1, 1, [take], device="emulator").bound for take in (1, 0))
+    take, give_back, rest = (kernel.bind(1, 1, [what], device="emulator").bound for what in (1, 0, 2))
     checker = Checker()
     leaked = checker.check(take)
     assert [item.kind for item in leaked] == ["leak"]
     told = "a block of the kernel's heap, 16 bytes, never given back"  # without the heap's own note beside it
     assert leaked[0].message == told
+    assert checker.check(rest) == [], "it is told once"
     assert checker.check(give_back) == []
     assert [item.kind for item in checker.check(give_back)] == ["bad-free"]
     assert [item.kind for item in checker.findings] == ["leak", "bad-free"]

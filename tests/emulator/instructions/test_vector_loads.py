@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 
 import numpy as np
 import pytest
 
 import tilewise as tw
+from tilewise.errors import KernelFault
 
 LANES = 32
 BLOCKS = 8  # that all do the same: the first one of each thread goes the careful way
@@ -70,3 +73,29 @@ def test_each_lane_has_its_own(element: str, dtype: str, each: int, threads: str
             kernel(element, threads)(BLOCKS, LANES, arrays, device="emulator")
             np.testing.assert_array_equal(target, wanted)
             np.testing.assert_array_equal(beside, np.where(running[:, None], source[reads], 0))
+
+
+ACCESSED = {2: ("b16", "%h"), 4: ("b32", "%r"), 8: ("b64", "%w"), 16: ("v2.b64", "{%w, %v}")}
+
+
+@pytest.mark.parametrize("space", ["global", "shared", "local"])
+@pytest.mark.parametrize("size", ACCESSED)
+def test_an_access_lies_at_a_multiple_of_its_size(size: int, space: str) -> None:
+    """From any other address on it is a fault, also where the turn before touched the same memory."""
+    words, value = ACCESSED[size]
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 x, .param .u64 by, .param .u32 stores) {{
+.reg .b16 %h; .reg .b32 %r, %s, %turn; .reg .b64 %w, %v, %at, %by; .reg .pred %p, %q;
+.shared .align 16 .b8 in_shared[64]; .local .align 16 .b8 in_local[64];
+ld.param.u64 %at, [x]; ld.param.u64 %by, [by]; ld.param.u32 %s, [stores]; setp.ne.u32 %p, %s, 0;
+{"" if space == "global" else f"mov.u64 %at, in_{space};"} mov.b16 %h, 1; mov.b32 %r, 1; mov.b64 %w, 1; mov.b64 %v, 1;
+mov.u32 %turn, 0;
+TURN: @%p bra STORE; ld.{space}.{words} {value}, [%at]; bra NEXT; STORE: st.{space}.{words} [%at], {value};
+NEXT: add.u64 %at, %at, %by; add.u32 %turn, %turn, 1; setp.lt.u32 %q, %turn, 2; @%q bra TURN; ret; }}"""
+    kernel, x = tw.Kernel.from_ptx(text, "k"), tw.device("emulator").array(np.zeros(64, np.uint8))
+    for by, stores in itertools.product((0, 1, 2, 4, 8, 16, 32), (0, 1)):
+        expected = f"misaligned {'write' if stores else 'read'} of {size} bytes"
+        with pytest.raises(KernelFault, match=expected) if by % size else contextlib.nullcontext():
+            kernel(1, 1, [x, by, stores], device="emulator")
