@@ -35,6 +35,20 @@ def test_a_box_is_stored(case: Case, order: str | int) -> None:
     run_store(case, tw.device("emulator", order=order))
 
 
+@pytest.mark.parametrize("interleave", [16, 32])
+@pytest.mark.parametrize("step", [2, 3])
+def test_slices_are_copied_with_gaps(step: int, interleave: int) -> None:
+    memory = np.random.default_rng().integers(0, 256, 3 * 2 * 9 * interleave, np.uint8)
+    strides = (2 * 9 * interleave, 9 * interleave)
+    case = Case(
+        *(memory, "float16", (1, 1, 1), (3, 2, 9, interleave // 2), strides, (2, 1, 8), (1, 1, step)),
+        swizzle=interleave if interleave == 32 else None,
+        interleave=interleave,
+    )
+    run_load(case, DEVICE)
+    run_store(case, DEVICE)
+
+
 @given(images(), st.sampled_from(ORDERS))
 @settings(max_examples=80, deadline=None)
 def test_pixels_are_gathered(case: Case, order: str | int) -> None:
