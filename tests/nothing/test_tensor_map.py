@@ -44,6 +44,8 @@ INTERLEAVED = {
     "interleave": 16,
 }
 
+GAPS = {"shape": (64, 64, 64), "strides": None, "element_strides": (2, 1, 1)}
+SLICES = {"shape": (2, 4, 8, 8, 16), "dtype": "float16", "interleave": 32, "swizzle": 32, "pixels": 1024}
 # What a driver for an H200 takes, and so do we.
 TAKEN: list[dict[str, Any]] = [
     {},
@@ -63,6 +65,7 @@ TAKEN: list[dict[str, Any]] = [
     {"dtype": "tfloat32_ftz", "fill": "nan"},
     {"shape": (4096,), "strides": (), "box": (64,)},
     {"shape": (4, 4, 4, 4, 4), "strides": None, "box": (1, 2, 3, 4, 4)},
+    {"swizzle": 0, "interleave": 0},
     INTERLEAVED,
     INTERLEAVED | {"swizzle": 128},
     INTERLEAVED | {"element_strides": (1, 1, 1, 2)},
@@ -95,6 +98,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"box": (4, 20), "swizzle": 64}, r"box\[1\] must make at most 64 bytes"),
     ({"box": (4, 12), "swizzle": 32}, r"box\[1\] must make at most 32 bytes"),
     ({"box": (256, 256)}, "box must make at most 232,448 bytes, not '262,144'"),
+    (GAPS | {"box": (5, 100, 256)}, "box must make at most 232,448 bytes, not '307,200'"),
     ({"element_strides": (0, 1)}, r"element_strides\[0\] must be at least 1"),
     ({"element_strides": (9, 1)}, r"element_strides\[0\] must be at most 8"),
     ({"element_strides": (1, 2)}, r"element_strides\[1\] must be 1"),
@@ -127,6 +131,7 @@ IMAGES: list[tuple[dict[str, Any], str]] = [
     ({"channels": 36, "swizzle": 128}, "channels must make at most 128 bytes"),
     ({"pixels": 0}, "pixels must be at least 1"),
     ({"pixels": 1025}, "pixels must be at most 1,024"),
+    (SLICES, ""),
     ({"pixels": 1024, "channels": 256}, "pixels must make at most 232,448 bytes"),
     ({"lower": (-129, 0)}, r"lower\[0\] must be at least -128"),
     ({"upper": (0, 128)}, r"upper\[1\] must be at most 127"),
