@@ -10,6 +10,8 @@ import pytest
 import tilewise as tw
 from tests.fuzz.programs import TooLong, check, make
 from tilewise.emulator import native
+from tilewise.emulator.analysis.program import Program
+from tilewise.emulator.ptx.parse import parse
 
 ORDERS: list[str | int] = ["eager", "late", 1, 2, 3]
 EMULATORS = [tw.device("emulator", order=order, threads=2) for order in ORDERS]
@@ -225,3 +227,25 @@ def test_a_loop_with_two_ways_in(device: tw.devices.Device) -> None:
                 break
             at_first = True
         assert out[t] == s % 2**32
+
+
+@pytest.mark.parametrize(
+    ("code", "apart"),
+    [
+        ("@%p bra END; st.global.u32 [%at], 1; END: ret;", {1}),
+        ("@%p bra END; st.global.u32 [%at], 1; ret; END: bra END;", {1, 2}),
+        ("@%p bra END; st.global.u32 [%at], 1; END: bra END;", {1}),
+        ("@%p bra ONE; bra TWO; ONE: bra ONE; TWO: bra TWO;", {1, 2, 3}),
+        ("@%p bra END; ONE: bra ONE; END: st.global.u32 [%at], 1; ret;", {1, 2}),
+    ],
+)
+def test_lanes_in_an_endless_loop_meet_no_others(code: str, apart: set[int]) -> None:
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 y) {{
+.reg .b32 %t; .reg .b64 %at; .reg .pred %p;
+ld.param.u64 %at, [y]; mov.u32 %t, %tid.x; setp.gt.u32 %p, %t, 40;
+{code} }}"""
+    program = Program(parse(text), "k", (64, 1, 1))
+    assert program.general.divergent == apart
