@@ -366,6 +366,21 @@ def test_a_stream_is_captured_if_the_driver_says_so_or_refuses_to_say(
     assert device.is_capturing(5) is captured and asked == [5]
 
 
+@pytest.mark.parametrize(("have", "there"), [(1, "only gpu:0"), (2, "gpu:0 to gpu:1")])
+def test_a_gpu_is_opened_once_and_only_if_there_is_one_of_its_number(
+    have: int, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_device, "probe", lambda: (have, ""))
+    monkeypatch.setattr(gpu_device, "_opened", {})
+    monkeypatch.setattr(gpu_device, "GpuDevice", lambda ordinal: SimpleNamespace(ordinal=ordinal))
+    assert gpu.open(have - 1).ordinal == have - 1 and gpu.open(have - 1) is gpu.open(have - 1)
+    for beyond in (have, have + 1):
+        with pytest.raises(
+            DeviceUnavailable, match=f"gpu:{beyond} does not exist: this machine has {there}$"
+        ):
+            gpu.open(beyond)
+
+
 def test_the_callers_context_comes_back_if_it_was_another(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = [7]
 

@@ -22,6 +22,7 @@ import tilewise as tw
 from tilewise import interop
 from tilewise.devices import exchange, gpu
 from tilewise.devices.gpu.arrays import GpuArray
+from tilewise.devices.host_views import gpu_of
 from tilewise.errors import ArgumentError, DeviceUnavailable
 from tilewise.interop import HOST, View
 
@@ -405,6 +406,11 @@ def test_element_types_have_the_numbers_of_dlpack(dtype: str) -> None:
     values = np.zeros(3, dtype if dtype in np.sctypeDict else getattr(ml_dtypes, dtype))
     assert exchange.type_code(values.dtype) == DLPACK_TYPES[dtype]
     assert interop.view("b", Stranger(values)).dtype == dtype
+
+
+@pytest.mark.parametrize(("device", "gpu"), [(1, ""), (2, "gpu:0"), (3, ""), (13, "gpu:0")])
+def test_the_numbers_of_devices_are_dlpacks(device: int, gpu: str) -> None:
+    assert gpu_of("b", Stranger(SOURCE, device=device)) == gpu
 
 
 def test_strangers_may_be_read_only() -> None:
