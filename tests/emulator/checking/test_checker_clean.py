@@ -74,3 +74,23 @@ def test_of_neighbours_only_those_that_run_have_written(lane: int) -> None:
 
 def test_there_are_enough() -> None:
     assert len({case.name for case in SOUND}) + len(tw.ladder) >= 40
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "writer", "races"),
+    [(0, 1, 0, False), (0, 0, 2, True), (0, 0, 0, True), (1, 0, 1, False)],
+)
+def test_lanes_that_read_one_word_read_their_own_bytes_or_the_same(
+    first: int, second: int, writer: int, races: bool
+) -> None:
+    """Lanes 0 and 1 each read a byte of a word; then a lane of their warp writes the byte 0."""
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k() {{
+.reg .b32 %t, %v; .reg .pred %p, %q, %w; .shared .align 4 .b32 s;
+mov.u32 %t, %tid.x; setp.eq.u32 %p, %t, 0; setp.eq.u32 %q, %t, 1; setp.eq.u32 %w, %t, {writer};
+@%p st.shared.u32 [s], 0; bar.sync 0;
+@%p ld.shared.u8 %v, [s+{first}]; @%q ld.shared.u8 %v, [s+{second}]; @%w st.shared.u8 [s], 1; ret; }}"""
+    found = tw.Kernel.from_ptx(text, "k").check(1, 32, [])
+    assert [item.kind for item in found] == ["read-write"] * races, "\n".join(map(str, found))

@@ -367,6 +367,8 @@ KNOWN: dict[str, tuple[Lanes, int, int | None] | None] = {
     "or.b32 %d, %n, %laneid;": None,
     "and.b32 %d, %s, 32;": None,  # what lanes add is not apart from what the rest may hold
     "or.b32 %d, %s, 64;": None,
+    "mul.hi.u32 %d, %laneid, 4;": None,
+    "mad.hi.u32 %d, %laneid, 4, 1024;": None,
     "mul.lo.u32 %d, %laneid, 134217728;": None,  # the last lane's is beyond 2**31
     "shr.u32 %d, %c, 3;": (tuple(lane >> 3 for lane in LANES), 2, 12),
     "and.b32 %d, %c, -8;": (tuple(lane & -8 for lane in LANES), 5, 96),
