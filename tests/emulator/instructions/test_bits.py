@@ -341,6 +341,13 @@ def sums_and_products() -> list[Row]:
          lambda a, b, c, x: (a * c >> 32) + x + (a + b >> 32)),
     ]  # fmt: skip
     rows = [Row(text, 32, model) for text, model in carried]
+    for bits in (32, 24):
+        name, one = ("mad" if bits == 32 else "mad24"), lambda value, bits=bits: signed(value, bits)
+        rows.append(
+            Row(f"{name}.hi.sat.s32 {{d}}, {{a}}, {{b}}, {{c}};", 32,
+                lambda a, b, c, x, of=one, low=32 if bits == 32 else 16:
+                min(max((of(a) * of(b) >> low) + signed(c, 32), -(2**31)), 2**31 - 1))
+        )  # fmt: skip
     for kind in "us":
         one = number(f"{kind}32")
 
@@ -547,6 +554,7 @@ def test_video(way: str, count: int) -> None:
 
 
 REFUSED = [
+    "mad.lo.sat.s32 %r1, %r2, %r3, %r1", "mad.hi.sat.u32 %r1, %r2, %r3, %r1", "mul.hi.sat.s64 %l1, %l2, %l3",
     "and.u32 %r1, %r2, %r3", "or.b8 %c1, %c2, %c3", "cnot.pred %p, %q", "shl.u32 %r1, %r2, %r3",
     "lop3.b64 %l1, %l2, %l3, %l1, 5", "lop3.b32 %r1, %r2, %r3, %r1, %r2",
     "lop3.b32 %r1, %r2, %r3, %r1, 256", "lop3.xor.b32 %r1|%p, %r2, %r3, %r1, 5, %q",
