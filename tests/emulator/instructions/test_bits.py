@@ -341,13 +341,12 @@ def sums_and_products() -> list[Row]:
          lambda a, b, c, x: (a * c >> 32) + x + (a + b >> 32)),
     ]  # fmt: skip
     rows = [Row(text, 32, model) for text, model in carried]
-    for bits in (32, 24):
-        name, one = ("mad" if bits == 32 else "mad24"), lambda value, bits=bits: signed(value, bits)
-        rows.append(
-            Row(f"{name}.hi.sat.s32 {{d}}, {{a}}, {{b}}, {{c}};", 32,
-                lambda a, b, c, x, of=one, low=32 if bits == 32 else 16:
-                min(max((of(a) * of(b) >> low) + signed(c, 32), -(2**31)), 2**31 - 1))
-        )  # fmt: skip
+    rows += [
+        Row(f"{name}.hi.sat.s32 {{d}}, {{a}}, {{b}}, {{c}};", 32,
+            lambda a, b, c, x, bits=bits, low=low:
+            min(max((signed(a, bits) * signed(b, bits) >> low) + signed(c, 32), -(2**31)), 2**31 - 1))
+        for name, bits, low in (("mad", 32, 32), ("mad24", 24, 16))
+    ]  # fmt: skip
     for kind in "us":
         one = number(f"{kind}32")
 
