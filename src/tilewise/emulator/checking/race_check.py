@@ -191,6 +191,9 @@ def _compare_stored(word: shadow_memory.ShadowWord, lane: Value, offset: Value, 
         r.equals(word.get(CELLS.WRITTEN), word.now),
         word.is_own_warp(writer),
         r.equals(word.get(CELLS.WRITE) >> ACCESS.LINE_BITS, r["line"]),
+        # NOTE: the time and the line are those of another turn too, behind which the other's values have changed.
+        r.has_any(r["mask"] >> (other & 31), 1),
+        r.equals(r.element(r["addresses"], other & 31, "i64"), r.element(r["addresses"], lane, "i64")),
     )
     theirs = r.at(r["values"], start + r.wide(other & 31) * element)
     _compare(word, mine, r.select(beside, theirs, word.memory), count)
