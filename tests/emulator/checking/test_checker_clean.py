@@ -96,15 +96,18 @@ mov.u32 %t, %tid.x; setp.eq.u32 %p, %t, 0; setp.eq.u32 %q, %t, 1; setp.eq.u32 %w
     assert [item.kind for item in found] == ["read-write"] * races, "\n".join(map(str, found))
 
 
-@pytest.mark.parametrize(("value", "kind"), [("1", "write-write"), ("7", "equal-writes")])
-def test_what_one_instruction_writes_in_another_turn_is_in_memory(value: str, kind: str) -> None:
+@pytest.mark.parametrize(("most", "kind"), [(2, "write-write"), (1, "equal-writes")])
+@pytest.mark.parametrize("rest", ["waits", "writes elsewhere"])
+def test_what_one_instruction_writes_in_another_turn_is_in_memory(most: int, kind: str, rest: str) -> None:
     """In turn i lane i writes; what the others have in their registers then is not what they wrote before."""
     text = f""".version 8.0
 .target sm_80
 .address_size 64
 .visible .entry k() {{
-.reg .b32 %t, %i, %v; .reg .pred %p, %q; .shared .b32 s; mov.u32 %t, %tid.x; mov.u32 %i, 0;
-TURN: setp.eq.u32 %p, %t, %i; add.u32 %v, %i, 1; {"" if value == "1" else "min.u32 %v, %v, 1;"}
-@%p st.shared.u32 [s], %v; add.u32 %i, %i, 1; setp.lt.u32 %q, %i, 2; @%q bra TURN; ret; }}"""
+.reg .b32 %t, %i, %v, %s, %at; .reg .pred %p, %q; .shared .b32 s[33]; mov.u32 %t, %tid.x; mov.u32 %i, 0;
+mov.u32 %s, s; add.u32 %s, %s, 4;
+TURN: setp.eq.u32 %p, %t, %i; add.u32 %v, %i, 1; min.u32 %v, %v, {most};
+mad.lo.u32 %at, %t, 4, %s; @%p mov.u32 %at, s;
+{"@%p " if rest == "waits" else ""}st.shared.u32 [%at], %v; add.u32 %i, %i, 1; setp.lt.u32 %q, %i, 2; @%q bra TURN; ret; }}"""
     found = tw.Kernel.from_ptx(text, "k").check(1, 32, [], level="info")
     assert [item.kind for item in found] == [kind], "\n".join(map(str, found))
