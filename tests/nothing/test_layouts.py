@@ -18,9 +18,9 @@ from tilewise.kernels.epilogue import partial_bytes, partial_sums
 from tilewise.kernels.gemm import limits, real_form
 from tilewise.kernels.gemm.arrange import arranged, copy_bytes
 from tilewise.kernels.spec import cut, straddling
-from tilewise.operands import Operand, alignment_of, ceil_div
+from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.planner import operands_of
-from tilewise.problem import Tile
+from tilewise.problem import Epilogue, EpilogueArray, Problem, Tile
 
 COUNT = st.integers(0, 4)
 STRIDE = st.integers(0, 6)
@@ -145,9 +145,22 @@ def test_arrays_of_an_epilogue_lie_along_what_they_differ_along() -> None:
     ):
         epilogue = tw.epilogue("acc + x", x=np.zeros(shape, np.float32))
         for batch in (1, 3):
-            (extra,) = operands_of(4, 6, 8, epilogue=epilogue, batch=batch).extras
+            operands = operands_of(4, 6, 8, epilogue=epilogue, batch=batch)
+            (extra,), (form,) = operands.extras, operands.epilogue.arrays
+            assert (form.by_row, form.by_column) == (strides[0] > 0, strides[1] > 0)
+            (turned,) = operands.transposed().epilogue.arrays
+            assert (turned.by_row, turned.by_column) == (form.by_column, form.by_row)
             assert (extra.rows, extra.columns, extra.row_stride, extra.column_stride) == (4, 6, *strides)
             assert extra.stack == (() if batch == 1 else (0,) if strides != (6, 1) else extra.stack)
+
+
+def test_scales_of_terms_have_lines_of_their_own_operand_and_runs_of_k() -> None:
+    for lines, of_a, of_b in ((1, (300, 4), (4, 200)), (128, (3, 4), (4, 2))):
+        arrays = [EpilogueArray(f"of_{one}", "float32", scales=one, lines=lines) for one in ("a", "b")]
+        scaled = Epilogue("scaled(acc, of_a, of_b)", tuple(arrays))
+        problem = Problem(300, 200, 400, a="float8_e4m3fn", b="float8_e4m3fn", c="bfloat16", epilogue=scaled)
+        first, second = Operands.of(problem).extras
+        assert (first.rows, first.columns) == of_a and (second.rows, second.columns) == of_b
 
 
 @given(

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise import Epilogue, Launch, Plan, Problem, Tile
+from tilewise.errors import ArgumentError
 from tilewise.launch import LaunchLimits, check_launch, dim3, readable
 from tilewise.plan import LEVELS, RASTERS
-from tilewise.problem import ELEMENT_BYTES, EpilogueArray
+from tilewise.problem import ELEMENT_BYTES, EpilogueArray, result_of, sum_type
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 2**40)
@@ -112,6 +113,54 @@ def test_flops_bytes_and_intensity() -> None:
     assert problem.bytes == 2 * (2 * 1024 * 256 + 2 * 256 * 512 + 4 * 1024 * 512)
     assert problem.intensity == problem.flops / problem.bytes
     assert Problem(0, 0, 0).intensity == math.inf
+
+
+@pytest.mark.parametrize(
+    ("element", "sums", "result", "changed"),
+    [
+        ("float8_e4m3fn", "float32", "bfloat16", "bfloat16"),
+        ("float8_e5m2", "float32", "bfloat16", "bfloat16"),
+        ("int8", "int32", "int32", "float32"),
+        ("int32", "int32", "int32", "int32"),
+        ("int64", "int64", "int64", "int64"),
+        ("bfloat16", "float32", "bfloat16", "bfloat16"),
+        ("float64", "float64", "float64", "float64"),
+        ("complex64", "float32", "complex64", "complex64"),
+        ("complex128", "float64", "complex128", "complex128"),
+    ],
+)
+def test_a_type_says_what_sums_and_results_are_kept_in(
+    element: str, sums: str, result: str, changed: str
+) -> None:
+    assert (sum_type(element), result_of(element), result_of(element, changed=True)) == (
+        sums,
+        result,
+        changed,
+    )
+
+
+_SUMS = Epilogue("column_sums(s, acc)", (EpilogueArray("s", "float32", by_row=False),))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"groups": 2, "batch": 2}, "batch must be 1 with groups"),
+        ({"groups": 2, "batch": 0}, "batch must be 1 with groups"),
+        ({"groups": 2, "epilogue": _SUMS}, "epilogue must add up no columns or rows of groups"),
+        ({"pointers": True, "batch": 1}, "batch must be 2 at least with pointers"),
+    ],
+)
+def test_a_problem_that_no_product_has_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        Problem(4, 4, 4, **given)
+
+
+def test_an_epilogue_has_each_name_once() -> None:
+    array = EpilogueArray("s", "float32")
+    for arrays, numbers in (((array,), ("s",)), ((array, array), ()), ((), ("s", "s"))):
+        with pytest.raises(ArgumentError, match="must use s in 'acc \\* s', once given"):
+            Epilogue("acc * s", arrays, numbers)
 
 
 @given(st.lists(st.integers(1, 2**31 - 1), min_size=1, max_size=3))

@@ -306,6 +306,7 @@ def test_special_values_come_through() -> None:
         ({"bias": np.zeros(6, "complex64")}, "bias must have a type of float16, bfloat16, float32"),
         ({"bias": "a lot"}, "bias must be an array"),
         ({"alpha": "2"}, "alpha must be a number"),
+        ({"alpha": True}, "alpha must be a number"),
         ({"activation": "gelou"}, "activation 'gelou' is not known; did you mean 'gelu'"),
         ({"beta": 1.0}, "c must be given with beta"),
         ({"epilogue": "relu(acc)"}, "epilogue must be what tw.epilogue gives"),
