@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tilewise.kernels.epilogue import partial_bytes, partial_sums
 from tilewise.kernels.gemm import limits, real_form
-from tilewise.kernels.gemm.arrange import arranged, copy_bytes
+from tilewise.kernels.gemm.arrange import arranged, copy_bytes, transposes_runs
 from tilewise.kernels.spec import cut, straddling
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.planner import operands_of
@@ -133,6 +133,17 @@ def test_dense_operands_fill_their_memory(m: int, n: int, k: int, layout: str, b
         widest = max(width for width in (1, 2, 4, 8, 16) if bytes_apart % width == 0)
         assert one.alignment == (16 if batch == 1 else widest)
     assert (operands.a.column_stride == 1) or layout[0] == "t" or k <= 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32", "float16"])
+def test_columns_are_turned_16_bytes_at_a_time_where_each_of_them_begins_so(dtype: str) -> None:
+    """Those of bytes wherever they begin, those of two bytes nowhere."""
+    for alignment, pitch, step in itertools.product((4, 16), (8, 9, 12), (48, 49, 0)):
+        source = Operand("a", 8, 4, 1, dtype, pitch, (step,), alignment)
+        begins = all(bytes_ % 16 == 0 for bytes_ in (alignment, 4 * pitch, 4 * step))
+        assert transposes_runs(source, arranged(source, (2,))) == {"float32": begins, "int8": True}.get(
+            dtype, False
+        )
 
 
 def test_arrays_of_an_epilogue_lie_along_what_they_differ_along() -> None:

@@ -316,6 +316,10 @@ def test_special_values_come_through() -> None:
             "p must have the result's shape",
         ),
         (
+            {"epilogue": tw.epilogue("keep(p, acc)", p=np.zeros((1, 6), "float32"))},
+            "p must have the result's shape",
+        ),
+        (
             {"epilogue": tw.epilogue("keep(p, acc)", p=np.broadcast_to(np.float32(0), (4, 6)))},
             "p must be writable",
         ),

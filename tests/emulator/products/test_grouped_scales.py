@@ -115,6 +115,18 @@ def test_what_else_a_call_is_given_counts_with_scales_as_without(
         tw.grouped_matmul(left, right, ends, **given)
 
 
+def test_rows_have_scales_for_each_run_of_k_where_matrices_may_have_one_for_all() -> None:
+    for runs in (2, 1):
+        given = {"s": np.ones((300, runs), np.float32), "t": np.ones((3, 1, 100), np.float32)}
+        epilogue = tw.epilogue("scaled(acc, s, t)", **given)
+        more: dict[str, Any] = {"dtype": "float8_e4m3fn", "groups": 3, "epilogue": epilogue, "gpu": "h200"}
+        if runs == 2:
+            assert tw.plan(300, 100, 256, **more).problem.epilogue.lines_of("b") == 1
+            continue
+        with pytest.raises(ArgumentError, match=r"s must be the same along k.* \(300, 2\)"):
+            tw.plan(300, 100, 256, **more)
+
+
 def test_launches_of_groups_with_scales_have_no_races() -> None:
     given = {"s": np.ones((300, 2), np.float32), "t": np.ones((3, 2, 1), np.float32)}
     plan = tw.plan(
