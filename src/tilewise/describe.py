@@ -131,6 +131,7 @@ def describe(
     tiled = any(form.scales == "a" and form.lines > 1 for form in scales.values())
     of_b = {i for i, form in scales.items() if form.scales == "b"}  # which have no rows of C
     walked = [0 if i in of_b else step for i, step in enumerate(rows)]
+    apart |= {i + 2 for i in of_b}
     may_join = axes and not (tiled or any(axes[-1].steps[i] for i in apart))
     if may_join and _joins_rows(
         axes[-1], m, (a_rows, *walked)

@@ -305,3 +305,20 @@ def test_so_do_the_steps_of_the_stack() -> None:
 def test_strides_of_axes_of_one_element_are_the_same_for_all() -> None:
     one, other = (described(array((1, 3), (step, 1)), array((3, 1), (1, step))) for step in (3, 1000))
     assert one == other
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("stack", [(), (1,), (3,)])
+def test_each_matrix_of_a_stack_has_its_own_scales_of_a_shared_b(m: int, stack: Ints) -> None:
+    """Rows of the stack become one matrix only where they have the same scales."""
+    a, b, scales = (3, m, 256), (256, 5), array((*stack, 2, 5))
+    fused = Fused("scaled(acc, 1, t)", ("t",), (scales,), scales=("", "t"))
+    shapes = result_shapes(a, b)
+    left, right = array(a, dtype="float8_e4m3fn"), array(b, dtype="float8_e4m3fn")
+    made = describe(left, right, array(shapes.result, dtype="bfloat16"), shapes, fused)
+    assert (made.batch, made.a.rows) == ((3, m) if stack == (3,) else (1, 3 * m))
+    (extra,) = made.extras
+    for i, run, column in itertools.product(range(3), range(2), range(5)):
+        apart = extra.stack[0] * i if made.stack else 0
+        place = apart + run * extra.row_stride + column * extra.column_stride
+        assert place == (i * 10 if stack == (3,) else 0) + run * 5 + column
