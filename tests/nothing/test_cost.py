@@ -57,6 +57,14 @@ def test_blocks_share_multiprocessors_cluster_by_cluster(
     assert found.terms["math"] + found.terms["waves"] == pytest.approx(each)
 
 
+def test_the_last_tile_of_each_group_of_rows_has_half_of_them() -> None:
+    """Three groups of 100 rows: each takes 100 / 64 tiles and a half of one, 7 for all."""
+    unit = replace(FREE, macs_per_clock=float(64 * 64 * 16))
+    operands = operands_of(300, 64, 16, dtype="float32", groups=3)
+    found = estimate(Work("unit", TILE, 256), operands, on(1, unit))
+    assert found.terms["math"] + found.terms["waves"] == pytest.approx(7)
+
+
 @pytest.mark.parametrize(("alignment", "bytes_at_once"), [(1, 1), (2, 2), (4, 4), (8, 4)])
 def test_elements_are_loaded_by_4_bytes_at_once_where_16_cannot_be(
     alignment: int, bytes_at_once: int

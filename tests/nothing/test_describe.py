@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.describe import Shapes, describe, result_shapes
-from tilewise.epilogue import Fused
+from tilewise.epilogue import Fused, describe_dense, epilogue
 from tilewise.errors import ArgumentError
 from tilewise.interop import HOST, View
 from tilewise.kernels import KERNELS
@@ -322,3 +322,15 @@ def test_each_matrix_of_a_stack_has_its_own_scales_of_a_shared_b(m: int, stack: 
         apart = extra.stack[0] * i if made.stack else 0
         place = apart + run * extra.row_stride + column * extra.column_stride
         assert place == (i * 10 if stack == (3,) else 0) + run * 5 + column
+
+
+@pytest.mark.parametrize("n", [1, 5])
+@pytest.mark.parametrize("m", [1, 4])
+def test_a_plan_made_without_arrays_is_for_those_that_lie_densely(m: int, n: int) -> None:
+    shapes = result_shapes((m, 3), (3, n))
+    for shape in ((n,), (1, n), (m, 1), (m, n), (1, 1)):
+        given = np.zeros(shape, np.float32)
+        fused = Fused("acc + x", ("x",), (array(shape),))
+        made = describe(array((m, 3)), array((3, n)), array((m, n)), shapes, fused)
+        dense_form = describe_dense(epilogue("acc + x", x=given), (m, n), 3, ("float32", "float32"))
+        assert made.epilogue == dense_form

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tilewise.kernels.epilogue import partial_bytes, partial_sums
 from tilewise.kernels.gemm import limits, real_form
+from tilewise.kernels.gemm.add_parts import add_step
 from tilewise.kernels.gemm.arrange import arranged, copy_bytes, transposes_runs
 from tilewise.kernels.spec import cut, straddling
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.planner import operands_of
 from tilewise.problem import Epilogue, EpilogueArray, Problem, Tile
+from tilewise.slots import constant
 
 COUNT = st.integers(0, 4)
 STRIDE = st.integers(0, 6)
@@ -385,3 +387,16 @@ def test_of_groups_b_alone_has_a_matrix_for_each() -> None:
         operands.stack == () and operands.stack_of(operands.b) == (3,) and operands.stack_of(operands.a) == ()
     )
     assert operands.offsets is not None and (operands.offsets.columns, operands.offsets.dtype) == (3, "int32")
+
+
+@pytest.mark.parametrize(("dtype", "run"), [("bfloat16", 8), ("float32", 16), ("float64", 16)])
+def test_four_results_are_stored_at_once_where_they_begin_at_multiples_of_their_bytes(
+    dtype: str, run: int
+) -> None:
+    for alignment, pitch, step, rows in itertools.product((4, 8, 16), (30, 32), (62, 64), (1, 3)):
+        operands = operands_of(rows, 28, 64, dtype="float32")
+        c = Operand("c", rows, 28, pitch, dtype, stack=(step,), alignment=alignment)
+        item = c.itemsize
+        apart = [alignment, step * item, pitch * item if rows > 1 else 0]
+        wide = add_step(operands._replace(c=c, stack=(2,)), 4).launch.args[3]
+        assert wide == constant("I", not any(bytes_ % run for bytes_ in apart))

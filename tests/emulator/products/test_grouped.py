@@ -259,6 +259,10 @@ def test_what_groups_cannot_have_is_refused(given: dict[str, Any]) -> None:
     operands = Operands.of(Problem(64, 64, 64, 1, "bfloat16", "bfloat16", "bfloat16", groups=2))
     error = spec.why_not(operands, spec.complete({"grouped": 1, **given}))
     assert error is not None and error.argument == next(iter(given))
+    general = KERNELS["general"]
+    for grouped in (0, 1):
+        error = general.why_not(operands, general.complete({"element": "bfloat16", "grouped": grouped}))
+        assert (None if error is None else error.argument) == (None if grouped else "grouped")
 
 
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────────────
