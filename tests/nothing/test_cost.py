@@ -65,6 +65,15 @@ def test_the_last_tile_of_each_group_of_rows_has_half_of_them() -> None:
     assert found.terms["math"] + found.terms["waves"] == pytest.approx(7)
 
 
+def test_operands_that_are_exchanged_have_the_rows_of_a_tile_along_columns() -> None:
+    """One tile of 128×64 covers the transpose of 64×128, two the matrix itself."""
+    target = on(1, replace(FREE, macs_per_clock=float(64 * 64 * 16)))
+    for exchanged, clocks in ((True, 2), (False, 4)):
+        work = Work("unit", Tile(128, 64, 16), 256, exchanged=exchanged)
+        found = estimate(work, product(64, 128, 16), target)
+        assert found.terms["math"] + found.terms["waves"] == pytest.approx(clocks)
+
+
 @pytest.mark.parametrize(("alignment", "bytes_at_once"), [(1, 1), (2, 2), (4, 4), (8, 4)])
 def test_elements_are_loaded_by_4_bytes_at_once_where_16_cannot_be(
     alignment: int, bytes_at_once: int

@@ -217,6 +217,15 @@ def test_a_kernel_without_scales_of_terms_refuses_them(scaled: Literal["a", "b"]
     assert "vector" not in {one.spec.name for one in list_candidates(operands, H200)[0]}
 
 
+@pytest.mark.parametrize("gpu", ["a100", "h200", "b200", "rtx-5090"])
+def test_a_kernel_of_one_arch_is_for_that_arch_alone(gpu: str) -> None:
+    target, bound = target_of(gpu), [spec for spec in {**KERNELS, **RUNGS}.values() if spec.arch]
+    for dtype, arithmetic in (("bfloat16", None), ("float32", "exact32")):
+        operands = operands_of(512, 512, 512, dtype=dtype, arithmetic=arithmetic)
+        found = list_candidates(operands, target, specs=bound)[0]
+        assert bool(found) == (target.arch in {spec.arch for spec in bound} == {"sm_90a"})
+
+
 @pytest.mark.parametrize("kernel", ["general", "simt", "04_tiled"])
 def test_a_plan_has_the_order_of_blocks_that_its_kernel_has(kernel: str) -> None:
     operands, spec = operands_of(64, 64, 64), {**KERNELS, **RUNGS}[kernel]
