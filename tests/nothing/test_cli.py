@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import functools
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from tilewise.bench.product import random_operands
 from tilewise.bench.rung_cards import whole_source
 from tilewise.bench.toolchain import CompileTime, ToolchainTimes, bench_toolchain
 from tilewise.cli import commands, draw
+from tilewise.cli.launch_options import rung_size
 from tilewise.cli.launch_options import settings as settings_of
 from tilewise.cli.main import main
 from tilewise.cli.parser import COMMANDS
@@ -552,3 +555,10 @@ def test_the_doctor_knows_every_variable_that_is_read() -> None:
         for name in re.findall(r"environ(?:\.get\(|\[)\"(TILEWISE_\w+)\"", file.read_text(encoding="utf-8"))
     }
     assert {"TILEWISE_SUMS", "TILEWISE_THREADS"} <= read <= {*VARIABLES}
+
+
+def test_each_size_of_a_rung_is_the_given_one_or_its_own_default() -> None:
+    for given in itertools.product((None, 7), (None, 9), (None, 11)):
+        sizes = dict(zip("mnk", given, strict=True))
+        found = rung_size(Namespace(compare=True, **sizes), "04_tiled", (32, 48, 16))
+        assert found == tuple(one or other for one, other in zip(given, (32, 48, 16), strict=True))

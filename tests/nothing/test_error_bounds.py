@@ -204,6 +204,7 @@ def test_errors_turn_no_comparison_of_what_is_not_finite() -> None:
     for a, b in ((np.nan, 1.0), (1.0, np.nan), (np.inf, 1.0), (1.0, -np.inf)):
         with np.errstate(invalid="ignore"):
             assert EXACT.compare("<", bounded(a, 0.5), bounded(b, 0.5)).sure
+            assert EXACT.compare("<", bounded(a, math.inf), bounded(b, 0.5)).sure  # as of sums that overflow
 
 
 def test_conditions_are_sure_where_what_is_unsure_does_not_matter() -> None:

@@ -551,6 +551,13 @@ def test_products_have_numpys_types(a: str, b: str) -> None:
     assert interop.result_type(a, b) == interop.result_type(b, a) == expected
 
 
+@pytest.mark.parametrize("a", ["int8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("b", ["int8", "uint8", "int16", "uint16", "int32", "int64"])
+def test_products_of_integers_have_64_bits_only_if_one_of_them_has(a: str, b: str) -> None:
+    expected = "int8" if a == b == "int8" else "int64" if "int64" in (a, b) else "int32"
+    assert interop.result_type(a, b) == interop.result_type(b, a) == expected
+
+
 @pytest.mark.parametrize("a", FLOATS)
 @pytest.mark.parametrize("b", FLOATS + INTEGERS)
 def test_an_exact_product_type_holds_every_value(a: str, b: str) -> None:
