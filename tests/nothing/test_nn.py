@@ -25,7 +25,7 @@ from tilewise.nn import digits as samples
 from tilewise.nn.digit_strokes import make_digits
 from tilewise.nn.float64_model import Float64Model
 from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward
-from tilewise.nn.network import join_halves, split_weights
+from tilewise.nn.network import Network, join_halves, split_weights
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
 from tilewise.nn.trainer import order_samples
 from tilewise.nn.training import EpochFigures, TrainingFigures
@@ -318,3 +318,11 @@ def test_the_command_trains_with_what_was_downloaded_before_unless_told_otherwis
     assert source() == "digits made by strokes, seed 0"
     with pytest.raises(ArgumentError, match="--download needs a folder"):
         source(download=True)
+
+
+def test_figures_of_a_run_are_those_of_its_last_epoch() -> None:
+    epochs = [EpochFigures(i, 1 / i, i / 4, 0.6, 10 * i, 3.0 + i, 1, [1.0]) for i in (1, 2, 3)]
+    network = Network([])
+    figures = TrainingFigures(tw.nn.TrainingOptions(), "", "", "", True, epochs, network)
+    assert (figures.loss, figures.accuracy, figures.steps) == (1 / 3, 3 / 4, 60)
+    assert figures.seconds_per_step == figures.to_dict()["seconds_per_step"] == 6.0 / 30

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.quantize import Quantized
-from tilewise.reference import compare, multiply, poisoned
+from tilewise.reference import _judge, compare, multiply, poisoned
 
 TYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 every_type = pytest.mark.parametrize("kind", TYPES)
@@ -280,3 +280,9 @@ def test_products_that_tensor_cores_drop_are_allowed_of_8_bits_alone(scaled: boo
         one = np.ones((1, 1), np.float32)
         given = (Quantized(a, 4 * one), Quantized(b, one)) if scaled else (a, b)
         assert bool(compare(4 * one if scaled else one, *given)) == allowed
+
+
+def test_an_error_of_exactly_the_bound_fails() -> None:
+    bound, expected = np.full(3, 0.5), np.zeros(3)
+    found = _judge(np.array([0.5, -0.25, np.nextafter(0.5, 0)]), expected, bound, math.inf)
+    assert (found.ok, found.failures, found.where) == (False, 1, (0,))
