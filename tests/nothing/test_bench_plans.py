@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tilewise.bench import plans
+from tilewise.bench.plan_trials import _even_groups
 from tilewise.cli.main import main
 from tilewise.devices import gpu
 from tilewise.errors import DeviceUnavailable
@@ -58,3 +59,9 @@ def test_without_a_gpu_it_says_so(
 def test_settings_of_a_measured_plan_repeat_no_type_of_its_problem(dtype: str) -> None:
     found, _ = list_candidates(operands_of(512, 512, 512, dtype=dtype), target_of("h200"))
     assert found and not any({*plans._chosen_settings(one).values()} & {*ELEMENT_BYTES} for one in found)
+
+
+def test_groups_that_are_measured_are_even_and_have_all_rows() -> None:
+    ends = _even_groups(operands_of(10, 4, 8, groups=3))
+    assert ends is not None and ends.tolist() == [3, 6, 10] and ends.dtype == "int32"
+    assert _even_groups(operands_of(10, 4, 8)) is None

@@ -28,7 +28,7 @@ from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forw
 from tilewise.nn.network import Network, join_halves, split_weights
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
 from tilewise.nn.trainer import order_samples
-from tilewise.nn.training import EpochFigures, TrainingFigures
+from tilewise.nn.training import EpochFigures, TrainingFigures, _train_epoch
 from tilewise.toolchain import cache
 
 Array = npt.NDArray[Any]
@@ -326,3 +326,21 @@ def test_figures_of_a_run_are_those_of_its_last_epoch() -> None:
     figures = TrainingFigures(tw.nn.TrainingOptions(), "", "", "", True, epochs, network)
     assert (figures.loss, figures.accuracy, figures.steps) == (1 / 3, 3 / 4, 60)
     assert figures.seconds_per_step == figures.to_dict()["seconds_per_step"] == 6.0 / 30
+
+
+def test_after_an_epoch_the_samples_of_the_test_are_classified() -> None:
+    """They lie behind those of the training. A trainer that knows the labels, with a sample's number for its loss."""
+    digits = replace(
+        tw.nn.load_digits(limit=48), test_labels=np.arange(32) % 7, test_samples=np.zeros((32, 784))
+    )
+    labels = np.concatenate([digits.labels, digits.test_labels])
+    given: list[npt.NDArray[Any]] = []
+    trainer: Any = SimpleNamespace(
+        options=tw.nn.TrainingOptions(batch=16, epochs=1),
+        select=given.append,
+        run=lambda _batches: None,
+        results=lambda count: (np.ones(count), labels[given[-1][:count]]),
+        classify=lambda rows: (rows.astype(float), labels[rows]),
+    )
+    found = _train_epoch(trainer, digits, 0, lambda *_: None)
+    assert (found.loss, found.accuracy) == (np.arange(48, 80).mean(), 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -70,7 +71,8 @@ def test_an_output_is_printed_and_saved(capsys: pytest.CaptureFixture[str], file
     assert np.array_equal(np.load("again.npy"), np.load("x.npy"))
     assert "--arg 'new:f32[100]' (number 4), float32 of 100:\n  [0]" in out
     assert run_json(capsys, "run", file, *scale(4), "-o", "3=again.npy")["saved"] == ["again.npy"]
-    _, out, _ = run(capsys, file, *scale(4), "--print")
+    _, out, _ = run(capsys, file, *scale(4), "--print", "--shared", "1000")
+    assert re.search(r"shared bytes +1,000$", out, re.MULTILINE)
     shown = [float(word) for line in out.splitlines() if line.startswith("  [") for word in line.split()[1:]]
     assert shown == [2.5 * i for i in range(100)]
 
