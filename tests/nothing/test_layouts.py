@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
-from tilewise.kernels.epilogue import partial_bytes, partial_sums
+from tilewise.kernels.epilogue import fits_boxes, partial_bytes, partial_sums
 from tilewise.kernels.gemm import limits, real_form
 from tilewise.kernels.gemm.add_parts import add_step
 from tilewise.kernels.gemm.arrange import arranged, copy_bytes, transposes_runs
@@ -400,3 +400,22 @@ def test_four_results_are_stored_at_once_where_they_begin_at_multiples_of_their_
         apart = [alignment, step * item, pitch * item if rows > 1 else 0]
         wide = add_step(operands._replace(c=c, stack=(2,)), 4).launch.args[3]
         assert wide == constant("I", not any(bytes_ % run for bytes_ in apart))
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "fits"),
+    [
+        ("acc + p", {"p": "float16"}, True),
+        ("acc + p + q", {"p": "float16", "q": "bfloat16"}, False),
+        ("acc + p", {"p": "float32"}, False),
+        ("keep(p, acc) + q", {"p": "float16", "q": "float16"}, True),
+        ("keep(p, keep(q, acc) + 1)", {"p": "float16", "q": "float16"}, False),
+        ("keep(p, acc)", {"p": "float32"}, False),
+        ("row_sums(p, acc)", {"p": "float32"}, False),
+    ],
+)
+def test_boxes_have_room_for_one_array_that_is_read_and_one_that_is_kept_of_16_bits(
+    text: str, types: dict[str, str], fits: bool
+) -> None:
+    arrays = tuple(EpilogueArray(name, dtype, by_column="sums" not in text) for name, dtype in types.items())
+    assert fits_boxes(Epilogue(text, arrays)) == fits

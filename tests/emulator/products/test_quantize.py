@@ -271,3 +271,10 @@ def test_layers_of_scales_name_their_own_arguments() -> None:
     ):
         with pytest.raises(ArgumentError, match=f"^{told}"):
             tw.linear(x, weight, device="emulator")
+
+
+def test_numbers_too_small_for_their_scale_end_where_int8_does() -> None:
+    """190 of the least steps of float32 over 127 are rounded to one step: the numbers would be 190."""
+    least = np.float32(2.0**-149)
+    found = tw.quantize(np.array([[190, -190]], "float32") * least, "int8")
+    assert found.scale.item() == least and found.values.tolist() == [[127, -128]]
