@@ -334,3 +334,13 @@ def test_a_plan_made_without_arrays_is_for_those_that_lie_densely(m: int, n: int
         made = describe(array((m, 3)), array((3, n)), array((m, n)), shapes, fused)
         dense_form = describe_dense(epilogue("acc + x", x=given), (m, n), 3, ("float32", "float32"))
         assert made.epilogue == dense_form
+
+
+def test_matrices_whose_rows_share_scales_by_tiles_stay_apart() -> None:
+    """Even where they lie as the rows of one: a tile of it would begin inside of one of theirs."""
+    scales = array((2, 2, 2), (400, 2, 1))
+    fused = Fused("scaled(acc, s, 1)", ("s",), (scales,), scales=("s", ""))
+    shapes = result_shapes((2, 200, 256), (256, 5))
+    left, right = (array(one, dtype="float8_e4m3fn") for one in ((2, 200, 256), (256, 5)))
+    made = describe(left, right, array(shapes.result, dtype="bfloat16"), shapes, fused)
+    assert made.stack == (2,) and (made.a.rows, made.extras[0].rows) == (200, 2)

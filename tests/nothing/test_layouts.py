@@ -10,10 +10,12 @@ from operator import mul
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tilewise.kernels import KERNELS
+from tilewise.kernels.bind import _regions, readable
 from tilewise.kernels.epilogue import fits_boxes, partial_bytes, partial_sums
 from tilewise.kernels.gemm import limits, real_form
 from tilewise.kernels.gemm.add_parts import add_step
@@ -205,6 +207,7 @@ def test_partial_sums_of_a_stack_lie_one_behind_another(
     axes=st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=2),
     dtype=st.sampled_from(["int8", "float16", "float64"]),
 )
+@example(sizes=(3, 5), axes=[(2, False), (3, True)], dtype="float16")
 def test_a_copy_has_each_matrix_of_a_stack_once(
     sizes: tuple[int, int], axes: list[tuple[int, bool]], dtype: str
 ) -> None:
@@ -419,3 +422,14 @@ def test_boxes_have_room_for_one_array_that_is_read_and_one_that_is_kept_of_16_b
 ) -> None:
     arrays = tuple(EpilogueArray(name, dtype, by_column="sums" not in text) for name, dtype in types.items())
     assert fits_boxes(Epilogue(text, arrays)) == fits
+
+
+def test_parts_of_a_workspace_begin_at_multiples_of_256_bytes_one_behind_another() -> None:
+    spec = replace(KERNELS["wgmma"], workspace=lambda *_: 20)
+    operands = operands_of(30, 34, 38, dtype="bfloat16", layout="tn")
+    read, copies = readable(spec, operands)
+    found, size = _regions(spec, spec.complete(spec.for_types(read)), read)
+    sizes = [20, *(copy_bytes(one, ()) for one in read[:2])]
+    assert copies == ("a", "b") and list(found) == ["workspace", "copy_a", "copy_b"]
+    begins = [*found.values(), size]
+    assert begins == [0, *np.cumsum([ceil_div(one, 256) * 256 for one in sizes])]

@@ -286,3 +286,12 @@ def test_an_error_of_exactly_the_bound_fails() -> None:
     bound, expected = np.full(3, 0.5), np.zeros(3)
     found = _judge(np.array([0.5, -0.25, np.nextafter(0.5, 0)]), expected, bound, math.inf)
     assert (found.ok, found.failures, found.where) == (False, 1, (0,))
+
+
+def test_tiny_operands_may_be_rounded_to_nothing_in_tf32() -> None:
+    """2⁻¹³⁷ lies midway between 0 and the least number of tf32."""
+    large, got = np.full((1, 1), 2.0**60, np.float32), np.zeros((1, 1), np.float32)
+    for exponent, passes in ((-137, True), (-135, False)):
+        tiny = np.full((1, 1), 2.0**exponent, np.float32)
+        for a, b in ((tiny, large), (large, tiny)):
+            assert compare(got, a, b, arithmetic="tf32").ok == passes
