@@ -344,3 +344,13 @@ def test_after_an_epoch_the_samples_of_the_test_are_classified() -> None:
     )
     found = _train_epoch(trainer, digits, 0, lambda *_: None)
     assert (found.loss, found.accuracy) == (np.arange(48, 80).mean(), 1.0)
+
+
+def test_weights_begin_otherwise_in_each_layer_and_for_each_seed() -> None:
+    drawn = [
+        layer.master[:10, :32]
+        for seed in (0, 1)
+        for layer in Network.begin(tw.nn.TrainingOptions(hidden=32, seed=seed)).layers
+    ]
+    for i, one in enumerate(drawn):
+        assert not any(np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.5 for other in drawn[:i])

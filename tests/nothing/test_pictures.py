@@ -6,7 +6,7 @@ import math
 import re
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import numpy as np
@@ -23,10 +23,12 @@ from tilewise.explain.panels.overlap import Span, _kinds
 from tilewise.explain.panels.overlap import _answer as overlap_answer
 from tilewise.explain.panels.owner import _name_warps, block_index, thread_index
 from tilewise.explain.panels.placement import _answer as placement_answer
+from tilewise.explain.panels.residency import _draw_waves
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import Drawing, find_ticks
 from tilewise.gpus import find
 from tilewise.instruments.block_views import Owners
+from tilewise.instruments.occupancy import occupancy
 from tilewise.instruments.recording import Recording
 
 NUMBERS = st.lists(st.integers(0, 30), min_size=1, unique=True).map(sorted)
@@ -236,3 +238,16 @@ def test_the_greatest_step_is_between_rungs_of_one_size() -> None:
         "5 TFLOP/s at most by 04_best, bound by memory",
         "the greatest step from 03_large to 04_best: the limit rises 5 times",
     ]
+
+
+def test_the_last_wave_of_blocks_is_as_wide_as_it_is_full() -> None:
+    full = occupancy("rtx-2060-super", 256, 40)
+    found = occupancy("rtx-2060-super", 256, 40, grid=full.blocks * full.sms * 5 // 2)
+    drawn: list[float] = []
+    drawing = SimpleNamespace(
+        text=lambda *_: None,
+        rect=lambda _x, _y, wide, _high, classes: drawn.append(wide) if "half" in classes else None,
+    )
+    subject: Any = None
+    _draw_waves(cast(Drawing, drawing), subject, found, 0.0)
+    assert drawn == [270, 270, 135]
