@@ -21,6 +21,7 @@ from tilewise.toolchain import nvrtc
 from tilewise.toolchain.cache import default
 from tilewise.toolchain.compile import compile_source, own_headers
 from tilewise.toolchain.lines import (
+    LineTable,
     Location,
     MachineInstruction,
     SourceLine,
@@ -447,3 +448,11 @@ def test_of_a_header_that_lies_elsewhere_the_folder_is_told(
         finder = SourceFinder(binary)
         places = {place for n in range(1, 1 + binary.ptx.count("\n")) if (place := finder.place(n))}
         assert ("near/half.h", 2, text) in places
+
+
+def test_a_file_is_found_by_as_much_of_its_path_as_is_given() -> None:
+    places = [SourceLine(f"/src/{folder}/k.cu", 3) for folder in ("one", "two")]
+    table = LineTable(tuple(MachineInstruction(16 * i, "NOP", place) for i, place in enumerate(places)))
+    assert [[one.offset for one in table.at(file, 3)] for file in ("k.cu", "one/k.cu", "/src/two/k.cu")] == [
+        [0, 16], [0], [16],
+    ]  # fmt: skip

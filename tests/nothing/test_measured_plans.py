@@ -235,3 +235,10 @@ def test_no_process_loses_what_another_one_keeps() -> None:
         pool.map(_keep_some, (1, 9))
     path = file_of(H200)
     assert path is not None and len(read(path)) == 16
+
+
+def test_rows_that_are_repeated_are_not_as_those_that_lie_apart() -> None:
+    operands = operands_of(32, 32, 32)
+    ways = [replace(operands.a, row_stride=step, column_stride=2) for step in (0, 64)]
+    first, second = (describe_operands(operands._replace(a=one)) for one in ways)
+    assert first != second and "repeated rows" in first and "repeated" not in second

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from tilewise.operands import Operand
 from tilewise.planner import choose, judge_plan, operands_of, target_of
-from tilewise.planner.verdict import _changes
+from tilewise.planner.verdict import _changes, _pad
 
 H200 = target_of("h200")
 
@@ -67,3 +68,10 @@ def test_padded_rows_are_tried_where_there_is_no_stack(batch: int, named: bool) 
     """Whose matrices would have to lie further apart."""
     tried = [words for words, _ in _changes(operands_of(64, 64, 63, dtype="float16", batch=batch))]
     assert ("rows that begin at multiples of 16 bytes" in tried) == named
+
+
+def test_rows_and_columns_are_padded_to_multiples_of_16_bytes() -> None:
+    lies = Operand("a", 30, 20, 20, "float16")
+    assert (_pad(lies).row_stride, _pad(lies).column_stride) == (24, 1)
+    turned = Operand("b", 30, 20, 1, "float16", 30)
+    assert (_pad(turned).row_stride, _pad(turned).column_stride) == (1, 32)
