@@ -331,6 +331,7 @@ def test_a_full_pool_is_asked_again_once_the_gpu_is_idle(
     device._local.streams = [started.stream(7)]
     device._local.capture = SimpleNamespace(keep=kept.append) if captures else None
     device.__dict__["_resource"] = pool
+    monkeypatch.setattr(gpu_device, "beside_captures", contextlib.nullcontext)
     monkeypatch.setattr(device, "synchronize", lambda: waited.append("idle"), raising=False)
     monkeypatch.setattr(device, "memory", lambda: (10, 20), raising=False)
     if nbytes and full > (0 if captures else 1):
