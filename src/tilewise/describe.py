@@ -126,7 +126,7 @@ def describe(
     expression = parse(fused.expression)
     if expression.summed:
         _check_sums(expression, a, b, groups)
-    # What each matrix has a sum of its own of stays apart, and so do rows of tiles with scales in common.
+    # What each matrix has a sum of its own of stays apart, and so do scales of each B and rows of tiles with scales in common.
     apart = {i for i, name in enumerate(fused.names, 3) if name in expression.column_sums}
     tiled = any(form.scales == "a" and form.lines > 1 for form in scales.values())
     of_b = {i for i, form in scales.items() if form.scales == "b"}  # which have no rows of C
