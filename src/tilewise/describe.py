@@ -6,7 +6,7 @@ One-dimensional operands, stacks and broadcasting; no array is touched.
 from __future__ import annotations
 
 import functools
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from tilewise.epilogue import PLAIN, Fused, scales_form
@@ -126,15 +126,10 @@ def describe(
     expression = parse(fused.expression)
     if expression.summed:
         _check_sums(expression, a, b, groups)
-    # What each matrix has a sum of its own of stays apart, and so do scales of each B and rows of tiles with scales in common.
+    of_b = {i for i, form in scales.items() if form.scales == "b"}
     apart = {i for i, name in enumerate(fused.names, 3) if name in expression.column_sums}
-    tiled = any(form.scales == "a" and form.lines > 1 for form in scales.values())
-    of_b = {i for i, form in scales.items() if form.scales == "b"}  # which have no rows of C
-    walked = [0 if i in of_b else step for i, step in enumerate(rows)]
-    apart |= {i + 2 for i in of_b}
-    may_join = axes and not (tiled or any(axes[-1].steps[i] for i in apart))
-    if may_join and _joins_rows(
-        axes[-1], m, (a_rows, *walked)
+    if _may_join(axes, scales, apart) and _joins_rows(
+        axes[-1], m, (a_rows, *(0 if i in of_b else step for i, step in enumerate(rows)))
     ):  # one matrix with more rows, times the same B
         last = axes.pop()
         if m == 1:
@@ -165,6 +160,17 @@ def describe(
         None if offsets is None else make("offsets", offsets, 1, groups, (groups, 1), 0),
         split=tuple(name for name, view in (("a", a), ("b", b)) if view.parts is not None),
     )
+
+
+def _may_join(axes: Sequence[_Axis], scales: Mapping[int, EpilogueArray], apart: Set[int]) -> bool:
+    """Whether matrices of the last axis may be rows of one.
+
+    Not where each has something of its own: sums, which are ``apart``, or scales of B; nor where tiles of rows have scales
+    in common.
+    """
+    own = apart | {i + 2 for i, form in scales.items() if form.scales == "b"}
+    tiled = any(form.scales == "a" and form.lines > 1 for form in scales.values())
+    return bool(axes) and not tiled and not any(axes[-1].steps[i] for i in own)
 
 
 def _operand(
