@@ -165,8 +165,8 @@ def describe(
 def _may_join(axes: Sequence[_Axis], scales: Mapping[int, EpilogueArray], apart: Set[int]) -> bool:
     """Whether matrices of the last axis may be rows of one.
 
-    Not where each has something of its own: sums, which are ``apart``, or scales of B; nor where tiles of rows have scales
-    in common.
+    Not where each has something of its own: sums, which are ``apart``, or scales of B; nor where tiles of rows have
+    scales in common.
     """
     own = apart | {i + 2 for i, form in scales.items() if form.scales == "b"}
     tiled = any(form.scales == "a" and form.lines > 1 for form in scales.values())
