@@ -438,3 +438,26 @@ def test_beside_a_widened_operand_tiles_cover_the_columns_or_are_half_of_the_wid
     ):
         found = [one for one in proposed("wgmma", operands, 132) if one["widened"] == "int8"]
         assert {int(str(one["partition"]).split("x")[1]) for one in found} == widths
+
+
+@pytest.mark.parametrize(
+    ("element", "sums"), [("float16", "float32"), ("float16", "float16"), ("int8", "int32")]
+)
+def test_sums_share_registers_in_float16_alone(element: str, sums: str) -> None:
+    depth = 128 if element == "int8" else 64
+    spec = KERNELS["wgmma"]
+    found = spec.complete({"element": element, "accumulate": sums, "partition": f"128x256x{depth}"})
+    assert shape_of(found).product_registers == (64 if sums == "float16" else 128)
+
+
+def test_scaling_sums_takes_a_tall_tile_less_than_two_low_ones() -> None:
+    """As measured: 256 rows, whose two warpgroups multiply while they scale, beside 128."""
+    operands, spec = operands_of(4096, 4096, 4096, dtype="float8_e4m3fn"), KERNELS["wgmma"]
+    for columns, share in itertools.product((128, 144), (1, 128)):
+        given = {"element": "float8_e4m3fn", "scales_a": 1, "scales_b": share}
+        assert spec.work is not None
+        low, tall = (
+            spec.work(operands, spec.complete({**given, "partition": f"{rows}x{columns}x128"})).step_clocks
+            for rows in (128, 256)
+        )
+        assert 0 < low and 0 < tall < 2 * low

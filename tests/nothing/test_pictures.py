@@ -25,7 +25,7 @@ from tilewise.explain.panels.owner import _name_warps, block_index, thread_index
 from tilewise.explain.panels.placement import _answer as placement_answer
 from tilewise.explain.panels.residency import _draw_waves
 from tilewise.explain.subject import Subject
-from tilewise.explain.svg import Drawing, find_ticks
+from tilewise.explain.svg import WIDTH, Drawing, find_ticks
 from tilewise.gpus import find
 from tilewise.instruments.block_views import Owners
 from tilewise.instruments.occupancy import occupancy
@@ -170,8 +170,18 @@ def test_the_line_of_a_ratio_reaches_its_mark_where_that_lies_beyond_the_quartil
     (square,) = (part for part in parts if part.get("class") == "f-warp")
     said = {part.text: float(part.get("x", 0)) for part in parts if part.tag.endswith("}text")}
     assert above.get("x2") == circle.get("cx") and said["2.50"] > float(circle.get("cx", 0))
+    assert above.get("y1") == above.get("y2") == circle.get("cy")
+    assert float(under.get("y1", 0)) == float(square.get("y", 0)) + float(square.get("height", 0)) / 2
     assert float(under.get("x1", 0)) == pytest.approx(float(square.get("x", 0)) + 4, abs=0.02)
     assert said["0.40"] < float(square.get("x", 0))
+
+
+def test_the_number_of_the_best_ratio_ends_within_the_picture() -> None:
+    """Where that stands at the end of the axis: a power of two."""
+    ratios = [Ratio("one", "worse", 0.9, (0.9, 0.9)), Ratio("one", "better", 4.0, (4.0, 4.0))]
+    parts = [*ElementTree.fromstring(draw_ratios("Ratios", "below", ratios).to_svg()).iter()]
+    (begins,) = (float(part.get("x", 0)) for part in parts if part.text == "4.00")
+    assert begins + 8 * len("4.00") < WIDTH
 
 
 CLIMBERS = (

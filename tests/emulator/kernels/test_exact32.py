@@ -236,6 +236,11 @@ def test_what_it_cannot_have_is_refused() -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             SPEC.check(operands_of(m, n, k, arithmetic="exact32"), SPEC.complete({}))
+    small, large = (operands_of(1, 1, 64, batch=2**28 - less, arithmetic="exact32") for less in (1, 0))
+    plain = SPEC.complete({})
+    assert SPEC.why_not(small, plain) is None
+    message = "batch must make at most 2,147,483,647 blocks, not '2,147,483,648'"  # eight for each matrix
+    assert message in str(SPEC.why_not(large, plain))
     sums, out = np.empty(8, np.float32), np.empty((8, 8), np.float32, order="F")
     for given_out, text, message in (
         (None, "column_sums(s, acc)", "must add up no columns or rows for kernel exact32"),

@@ -365,7 +365,7 @@ def test_what_cannot_share_k_is_refused() -> None:
         ):
             multiply(a, b, out, tw.device("emulator"), shared_k(2))
     along_k = Choice(specs=(KERNELS["vector"],), settings=(("along", "k"), ("parts", 2)))
-    with pytest.raises(ArgumentError, match="parts must be 1 along K"):
+    with pytest.raises(ArgumentError, match="parts must be 1 along K, not 2"):
         multiply(matrix[:1], matrix, None, tw.device("emulator"), along_k)
 
 
