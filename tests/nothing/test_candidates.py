@@ -460,4 +460,4 @@ def test_scaling_sums_takes_a_tall_tile_less_than_two_low_ones() -> None:
             spec.work(operands, spec.complete({**given, "partition": f"{rows}x{columns}x128"})).step_clocks
             for rows in (128, 256)
         )
-        assert 0 < low and 0 < tall < 2 * low
+        assert low > 0 and 0 < tall < 2 * low

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import tilewise as tw
 from tests.emulator.products.test_panels import assert_apart, marks, words
 from tilewise.explain.chart import Line, Ratio, draw_lines, draw_ratios
 from tilewise.explain.page import make_page
@@ -514,3 +516,11 @@ def test_two_rungs_stand_one_above_the_other() -> None:
     assert panel.answer.endswith("Here: is it banks? quick: It is 8 & more. best: It is 11 & more.")
     some = make_beside({"slow": rungs["slow"][:1], "best": rungs["best"]}, ("slow", "best"))
     assert some.data["chosen"] == [0, 1, 0]
+
+
+def test_the_ladder_is_explained_on_an_h200_if_no_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(importlib.import_module("tilewise.explain.explain"), "explain_ladder", asked.append)
+    tw.explain(tw.ladder)
+    tw.explain(tw.ladder, gpu="t4")
+    assert asked == ["h200", "t4"]

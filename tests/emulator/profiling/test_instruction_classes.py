@@ -19,6 +19,7 @@ import pytest
 import tilewise as tw
 from tests.emulator.profiling.test_against_hardware import profiled
 from tests.hardware import instructions
+from tilewise.instruments.classes import pipes_of
 from tilewise.instruments.instruction_metrics import instruction_metrics, unclassified_opcode_notes
 from tilewise.instruments.machine import Machine, MachineRuns
 from tilewise.instruments.metric import ESTIMATED
@@ -90,6 +91,7 @@ def test_every_counter_follows_from_the_runs() -> None:
                 )
                 compared += 1
     assert compared > 15_000
+    assert not [name for name in told if "_pipe_none" in name]  # which is no pipe
     assert {name for name in counted if name.startswith("smsp__sass_thread_inst_executed_op_")} <= told
 
 
@@ -101,6 +103,8 @@ def test_how_many_threads_run_an_instruction_is_an_estimate() -> None:
 def test_every_opcode_has_a_class_and_a_pipe() -> None:
     for row in recorded()["rows"]:
         assert unclassified_opcode_notes(ran(row), HOPPER) == [], row["entry"]
+    assert pipes_of(MachineInstruction(0, "NOP")) == ()
+    assert pipes_of(MachineInstruction(0, "MEMBAR.SC.GPU")) == ("lsu", "tex")
     texture = [MachineRuns(MachineInstruction(0, "TEX R1, R2"), 0, *(np.ones(1) for _ in range(3)))]
     assert [note.partition(":")[0] for note in unclassified_opcode_notes(texture, HOPPER)] == [
         "of TEX no class is known",

@@ -22,6 +22,15 @@ def test_every_name_of_a_profile_is_known(arch: str) -> None:
     assert {*profile} <= {*known_metric_names()} and len(profile) > 400
 
 
+def test_a_part_of_a_multiprocessor_has_a_quarter_of_what_is_in_it() -> None:
+    """Of the least and the most of all counters that both have, whoever counts them."""
+    profile = tw.Kernel(ODD, "odd", "sm_90").profile(3, 128, [np.zeros(256, np.float32)])
+    for name in ("inst_executed", "inst_executed_pipe_lsu", "warps_launched"):
+        assert profile[f"sm__{name}.max"] > 0
+        for way in ("max", "min"):
+            assert profile[f"smsp__{name}.{way}"] == profile[f"sm__{name}.{way}"] / 4
+
+
 def test_names_of_bulk_copies_and_of_ptx_are_known() -> None:
     copies = tw.ladder["13_warp_specialised"].profile(128, 128, 64, gpu="h200")
     foreign = tw.Kernel.from_ptx(tw.Kernel(ODD, "odd", "sm_90").ptx, "odd").profile(
