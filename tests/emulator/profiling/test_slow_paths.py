@@ -18,7 +18,7 @@ from tests.hardware.job import Job
 from tilewise.emulator.profiling.slow_path_counts import CLASSES
 from tilewise.instruments.flow import basic_blocks, find_reachable
 from tilewise.instruments.profile import Profile
-from tilewise.instruments.slow_paths import find_detours
+from tilewise.instruments.slow_paths import _list_routine, find_detours
 from tilewise.toolchain.compile import compile_source
 from tilewise.toolchain.lines import MachineInstruction, line_table
 
@@ -294,3 +294,12 @@ def test_a_call_is_a_detour_where_all_its_branches_are_known(edit: Any, known: b
         detours = find_detours(blocks, find_reachable(blocks))
         assert [item.kind for item in detours] == ["div.f32"] * found
         assert all(item.tested and item.slow_blocks[0] == item.call for item in detours)
+
+
+@pytest.mark.parametrize(
+    ("following", "found"), [([[1, 2], [2], []], [0, 1, 2]), ([[0, 1], [2], []], []), ([[1], [0, 2], []], [])]
+)
+def test_a_routine_with_a_loop_is_none_that_is_known(following: list[list[int]], found: list[int]) -> None:
+    """Of one block that jumps to itself, too."""
+    blocks = [[MachineInstruction(0, text)] for text in ("BRA A", "BRA B", "RET.REL.NODEC R2")]
+    assert _list_routine(0, following, blocks) == found
