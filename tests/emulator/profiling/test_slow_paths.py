@@ -7,7 +7,8 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.hardware import slow_paths
 from tests.hardware.job import Job
 from tilewise.emulator.profiling.slow_path_counts import CLASSES
 from tilewise.instruments.flow import basic_blocks, find_reachable
+from tilewise.instruments.machine import _sum_branches
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.slow_paths import _list_routine, find_detours
 from tilewise.toolchain.compile import compile_source
@@ -303,3 +305,15 @@ def test_a_routine_with_a_loop_is_none_that_is_known(following: list[list[int]],
     """Of one block that jumps to itself, too."""
     blocks = [[MachineInstruction(0, text)] for text in ("BRA A", "BRA B", "RET.REL.NODEC R2")]
     assert _list_routine(0, following, blocks) == found
+
+
+def test_branches_of_one_line_add_up_in_all_that_is_counted() -> None:
+    """As those of a function that is inlined twice."""
+    runs = [
+        SimpleNamespace(line=7, runs=one, threads=30 * one, splits=one - 1, tests=[3])
+        for one in (np.array([1.0, 4.0]), np.array([2.0, 8.0]))
+    ]
+    found = _sum_branches(cast(Any, SimpleNamespace(instruction_runs=lambda: runs)))[7]
+    for figures, expected in ((found.runs, [3, 12]), (found.threads, [90, 360]), (found.splits, [1, 10])):
+        assert figures.tolist() == expected
+    assert found.tests == {3}
