@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from tilewise.emulator.check_layout import ACCESS, WHO, Action
 from tilewise.emulator.checking.static_facts import find_constants, map_lanes_to_words
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Instruction
+from tilewise.instruments.checking import Checker
 
 
 def test_constants_are_registers_that_never_hold_anything_else() -> None:
@@ -99,3 +102,12 @@ def test_a_shuffle_is_watched_wherever_a_lane_may_be_missing(form: str, how: str
         found = {item.kind for item in kernel.check(1, threads, [x, y])}
         lacks = threads % 32 != 0 and how != "then left"
         assert found == ({"shuffle-inactive-lane"} if wrong or lacks else set()), (threads, found)
+
+
+def test_launches_behind_one_with_findings_are_checked_too() -> None:
+    """Reading what nobody wrote yet ends no launch."""
+    source = """extern "C" __global__ void early(int *x) {
+        __shared__ volatile int s[64]; s[threadIdx.x] = 1; if (s[threadIdx.x ^ 32] == 7) x[0] = 1; }"""
+    bound = tw.Kernel(source, "early", "sm_80").bind(1, 64, [0], device="emulator").bound
+    once, twice = (Checker().check(replace(bound, launches=bound.launches * count)) for count in (1, 2))
+    assert once and [one.kind for one in twice] == [one.kind for one in once] * 2
