@@ -18,7 +18,7 @@ import pytest
 
 import tilewise as tw
 from tilewise.cli import train_command
-from tilewise.errors import ArgumentError
+from tilewise.errors import ArgumentError, ToolError
 from tilewise.explain.chart import Line
 from tilewise.nn import curves
 from tilewise.nn import digits as samples
@@ -80,6 +80,40 @@ def test_files_are_called_mnist_if_all_of_them_are(
     (tmp_path / known[1].name).write_bytes(gzip.decompress(labels.read_bytes()))
     unzipped = tw.nn.load_digits(tmp_path)  # the same, and it is not looked into whether it is
     assert unzipped.source == f"the files in {tmp_path}" and unzipped.digest == digits.digest
+
+
+def test_a_download_is_kept_only_if_it_is_the_file_that_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a folder has already is not fetched; what it has of other content is fetched anew."""
+    files = (*samples._TRAINING_FILES, *samples._TEST_FILES)
+    contents = {f"{samples._SOURCE}{file.name}.gz": file.name.encode() for file in files}
+    known = [file._replace(sha256=hashlib.sha256(file.name.encode()).hexdigest()) for file in files]
+    monkeypatch.setattr(samples, "_TRAINING_FILES", tuple(known[:2]))
+    monkeypatch.setattr(samples, "_TEST_FILES", tuple(known[2:]))
+    asked: list[tuple[str, int]] = []
+
+    def fetch(address: str, most: int) -> bytes:
+        asked.append((address, most))
+        return contents[address]
+
+    monkeypatch.setattr(samples, "_fetch", fetch)
+    folder, paths = tmp_path / "new", [tmp_path / "new" / f"{file.name}.gz" for file in files]
+    addresses = list(contents)
+    assert samples.download_mnist(folder) == folder
+    assert asked == list(zip(addresses, [file.bytes for file in files], strict=True))
+    assert [path.read_bytes() for path in paths] == list(contents.values())
+    asked.clear()
+    paths[2].write_bytes(b"another")
+    samples.download_mnist(folder)
+    assert [address for address, _ in asked] == addresses[2:3] and paths[2].read_bytes() == contents[
+        addresses[2]
+    ]
+    paths[3].unlink()
+    contents[addresses[3]] += b" "
+    with pytest.raises(ToolError, match=f"{addresses[3]} is not the file that it was"):
+        samples.download_mnist(folder)
+    assert sorted(folder.iterdir()) == sorted(paths[:3])
 
 
 @pytest.mark.parametrize(

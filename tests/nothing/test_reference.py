@@ -68,6 +68,17 @@ def test_each_part_of_complex_numbers_has_its_bound() -> None:
     assert not compare(exact.conj().astype("complex64"), z, w)
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_one_complex_operand_makes_a_complex_product(left: bool) -> None:
+    (a, b), (c, d) = operands(1, 4, 3, 20), operands(2, 4, 3, 20)
+    z, w = (a + 1j * c, b) if left else (a, b + 1j * d)
+    got = multiply(z, w).astype("complex64")
+    assert compare(got, z, w)
+    got[2, 1] += 1e-3j
+    found = compare(got, z, w)
+    assert (found.ok, found.where, found.failures) == (False, (2, 1), 1)
+
+
 # -- the bound, computed a second time ------------------------------------------------------------
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 LEAST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
@@ -237,6 +248,17 @@ def test_what_is_not_finite_must_be_the_same(seed: int, special: float, data: st
         changed = good.copy()
         changed[at] = wrong
         assert bool(compare(changed, a, b)) == np.array_equal(changed, good, equal_nan=True)
+
+
+def test_integers_of_8_bits_are_exact_where_the_sum_is_not_finite() -> None:
+    a, b = np.array([[np.inf], [np.nan], [-np.inf]], np.float32), np.ones((1, 1), np.float32)
+    good = np.array([[127], [0], [-128]], np.int8)
+    assert compare(good, a, b)
+    for row, wrong in ((0, 126), (1, 1), (1, -1), (2, -127)):
+        changed = good.copy()
+        changed[row] = wrong
+        found = compare(changed, a, b)
+        assert (found.ok, found.where, found.failures) == (False, (row, 0), 1)
 
 
 def test_an_infinity_where_the_reference_has_none_fails() -> None:
