@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import itertools
@@ -11,7 +12,8 @@ import re
 import subprocess
 import sys
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from tilewise.bench.product import random_operands
 from tilewise.bench.rung_cards import whole_source
 from tilewise.bench.toolchain import CompileTime, ToolchainTimes, bench_toolchain
 from tilewise.cli import commands, draw
+from tilewise.cli import parser as cli_parser
 from tilewise.cli.launch_options import rung_size
 from tilewise.cli.launch_options import settings as settings_of
 from tilewise.cli.main import main
@@ -415,6 +418,33 @@ def test_wrong_use_is_one_line_and_code_2(
         plain = json.loads(out)
         assert plain["schema"] == draw.SCHEMA and plain["exit_code"] == 2
         assert plain["error"]["message"] in err
+
+
+def limited_options(parser: ArgumentParser) -> Iterator[tuple[str, str, bool]]:
+    """The commands' options of numbers that are not below 0, and whether each takes 0."""
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            for inner in action.choices.values():
+                yield from limited_options(inner)
+        elif (read := action.type) and callable(read):
+            refused = []
+            for word in ("1", "0", "-1"):
+                with contextlib.suppress(ValueError):
+                    try:
+                        read(word)
+                    except ArgumentTypeError:
+                        refused.append(word)
+            if refused:
+                yield parser.prog.split()[-1], action.option_strings[0], refused == ["-1"]
+
+
+def test_counts_are_of_one_thing_or_more_where_nothing_would_be_no_use() -> None:
+    found = list(limited_options(cli_parser._parser()))
+    assert len(found) > 30 and ("profile", "--most", False) in found
+    may_be_0 = {"--seed", "--shared", "--rtol", "--atol"}
+    for command, option, takes_0 in found:
+        sizes = command == "plan" and option in ("-m", "-n", "-k", "--batch")
+        assert takes_0 == (option in may_be_0 or sizes), (command, option)
 
 
 def test_settings_are_numbers_where_they_look_like_some() -> None:
