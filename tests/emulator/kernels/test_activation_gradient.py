@@ -135,3 +135,18 @@ def test_a_gradient_that_passes_unchanged_is_not_copied(
     assert passed is not None and (passed.gradient is gradient) is (activation is None)
     ((given, _, made, sums, *_),) = started
     assert given is gradient and made is passed.gradient and sums is passed.sums
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+@pytest.mark.parametrize(("elements", "worth"), [(31, False), (32, True)])
+def test_few_elements_are_torchs_but_for_graphs(
+    monkeypatch: pytest.MonkeyPatch, elements: int, worth: bool, capturing: bool
+) -> None:
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    monkeypatch.setattr(module, "_WORTH", 32)
+    monkeypatch.setattr(module, "pass_on_gpu", lambda *_: None)
+    gradient = torch.ones(1, elements)
+    with torch.no_grad():
+        passed = module.pass_back(gradient, gradient, "gelu", False, True)
+    assert (passed is not None) == (worth or capturing)

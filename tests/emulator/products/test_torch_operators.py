@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,9 @@ from tilewise.expression import ACTIVATIONS
 tw: Any = tilewise
 torch: Any = pytest.importorskip("torch")
 operators: Any = pytest.importorskip("tilewise.interop.torch.operators")
+from tilewise.interop.torch import gradients  # noqa: E402 -- it imports torch
+from tilewise.interop.torch.activation_gradients import Passed  # noqa: E402
+
 functional = torch.nn.functional
 
 REFERENCE: dict[str | None, Callable[[Any], Any]] = {
@@ -80,6 +84,37 @@ def test_first_and_second_derivatives(activation: str | None) -> None:
     for function in (operator, direct):
         assert torch.autograd.gradcheck(function, (x, weight, bias, residual), fast_mode=function is operator)
         assert torch.autograd.gradgradcheck(function, (x, weight, bias), fast_mode=True)
+
+
+def test_one_pass_gives_a_biass_gradient_only_if_nothing_else_goes_into_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a GPU it adds up the columns too, but not where a second derivative comes through what was kept."""
+    sums: list[bool] = []
+
+    def pass_back(gradient: Any, kept: Any, name: str, _from_result: bool, with_sums: bool) -> Any:
+        if torch.is_grad_enabled():
+            return None
+        sums.append(with_sums)
+        with torch.enable_grad():
+            x = kept.clone().requires_grad_()
+            (made,) = torch.autograd.grad(REFERENCE[name](x), x, gradient)
+        return Passed(made, made.sum(0) if with_sums else None)
+
+    monkeypatch.setattr(gradients, "pass_back", pass_back)
+    inputs, direction = (random(5, 3), random(2, 3), random(2)), torch.randn(5, 2, dtype=torch.float64)
+
+    def found(linear: Callable[..., Any], penalised: bool) -> Any:
+        y = linear(*inputs)
+        (slope,) = torch.autograd.grad(y, inputs[0], direction, create_graph=True)
+        loss = (y * direction).sum()
+        return torch.autograd.grad(loss + (slope**2).sum() if penalised else loss, inputs)
+
+    for penalised in (False, True):
+        sums.clear()
+        ours = found(functools.partial(tw.linear, activation="gelu"), penalised)
+        torch.testing.assert_close(ours, found(lambda *given: linear(*given, "gelu"), penalised))
+        assert sums == [not penalised]
 
 
 def test_any_operand_may_need_a_gradient() -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ import pytest
 import tilewise as tw
 from tilewise.emulator import build_kernel, host_cpu
 from tilewise.emulator.analysis import pieces
+from tilewise.emulator.analysis.control_flow import build_flow
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.ptx.parse import parse
+from tilewise.emulator.ptx.syntax import PtxError
 
 HEAD = """.version 7.8
 .target sm_90
@@ -269,3 +272,10 @@ ret; }}"""
     tw.Kernel.from_ptx(text, "k")(3, 64, [out], device=tw.device("emulator", threads=1))
     assert (out[0] == count * np.arange(64) ** 2 + sum(range(count))).all()
     assert not out[1:].any()
+
+
+@pytest.mark.parametrize(("blocks", "refused"), [(8192, False), (8193, True)])
+def test_a_function_has_no_more_blocks_than_can_be_analysed(blocks: int, refused: bool) -> None:
+    text = f"{HEAD}L:\n{'bra L;' * (blocks - 1)}\nret;\n}}"
+    with pytest.raises(PtxError, match="more than 8,192 blocks") if refused else nullcontext():
+        build_flow(parse(text).functions["k"])
