@@ -215,3 +215,16 @@ def test_a_deadlock_names_lanes_at_both_kinds_of_barrier() -> None:
     said = str(caught.value)
     assert "lanes 0x0000ffff of warp 2 wait at barrier 4, where 48 of 128 threads have come" in said
     assert "lanes 0xffff0000 of warp 2 wait at a barrier in divergent code for other lanes" in said
+
+
+@pytest.mark.parametrize("come", ["bar.arrive %n, 64;", "bar.sync %n, 32;"])
+def test_behind_a_barrier_that_there_is_not_nothing_happens(come: str) -> None:
+    """Even to those who need not wait."""
+    head = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 o, .param .u32 number) {"
+    body = f"ld.param.u64 %a, [o]; ld.param.u32 %n, [number]; st.global.u32 [%a], 1; {come} st.global.u32 [%a], 2;"
+    kernel = tw.Kernel.from_ptx(f"{head}\n.reg .b64 %a; .reg .b32 %n;\n{body}\nret;\n}}", "k")
+    device = tw.device("emulator")
+    out = device.array(np.zeros(1, np.uint32))
+    with pytest.raises(tw.errors.KernelFault, match="a barrier above 15"):
+        kernel(1, 32, [out, 16], device=device)
+    assert out.numpy() == 1

@@ -73,11 +73,16 @@ ld.local.u32 %g, [stack];
     assert (out[:, 0] == 2 * a).all() and (out[:, 1] == np.arange(COUNT)).all() and (out[:, 2] == 77).all()
 
 
-def test_a_local_array_is_bounded(rng: np.random.Generator) -> None:
-    body = ".local .align 4 .b8 s[32]; mul.wide.u32 %f, %t, 4; mov.u64 %h, s; add.u64 %f, %f, %h;"
-    message = r"out-of-bounds read of 4 bytes at local address 0x20(.|\n)*thread \(8, 0, 0\)"
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_local_array_is_bounded(rng: np.random.Generator, size: int) -> None:
+    body = (
+        f".local .align 4 .b8 s[{16 * size}]; min.u32 %x, %t, 16; mul.wide.u32 %f, %x, {size}; mov.u64 %h, s;"
+    )
+    message = (
+        rf"out-of-bounds read of {size} bytes at local address 0x{16 * size:x}(.|\n)*thread \(16, 0, 0\)"
+    )
     with pytest.raises(KernelFault, match=message):
-        run(body + "ld.local.u32 %d, [%f];", numbers(rng))
+        run(f"{body} add.u64 %f, %f, %h; ld.local.u{8 * size} %d, [%f];", numbers(rng))
 
 
 # -- st.bulk ----------------------------------------------------------------------------------------------------
