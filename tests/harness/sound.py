@@ -387,7 +387,9 @@ _FIRST = [
         "copy_of_nothing",
         """
     __shared__ int s[64];
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(at(s + T)), "l"(x + 4090 + T), "r"(T < 6 ? 4 : 0) : "memory");
+    y[T] = T; // which the other warp's copies do not read
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(at(s + T)), "l"(T < 32 ? x + 4090 + T : y + T - 32), "r"(T < 6 ? 4 : 0) : "memory");
     commit();
     landed<0>();
     __syncthreads();
