@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tests.harness.cases import Case, arrays
+from tests.harness.cases import HEAD, Case, arrays
 from tests.harness.checked import check_product
 from tests.harness.sound import SOUND, kernel_of
 
@@ -111,3 +111,24 @@ mad.lo.u32 %at, %t, 4, %s; @%p mov.u32 %at, s;
 {"@%p " if rest == "waits" else ""}st.shared.u32 [%at], %v; add.u32 %i, %i, 1; setp.lt.u32 %q, %i, 2; @%q bra TURN; ret; }}"""
     found = tw.Kernel.from_ptx(text, "k").check(1, 32, [], level="info")
     assert [item.kind for item in found] == [kind], "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize(("told", "count"), [(32, 0), (16, 16)])
+def test_an_mbarrier_says_nothing_of_lanes_that_did_not_tell_it(told: int, count: int) -> None:
+    """Half of a warp's lanes copy, then the others."""
+    text = f"""{HEAD}
+    extern "C" __global__ void told(const int *x, int *y, int told) {{
+        __shared__ int s[32]; __shared__ u64 m;
+        if (T == 0) init(&m, told);
+        __syncthreads();
+        if (T < 16) cp4(s + T, x + T);
+        __syncwarp();
+        if (T >= 16) cp4(s + T, x + T);
+        if (T < told) asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(at(&m)) : "memory");
+        await(&m, 0);
+        y[T] = s[T ^ 1];
+    }}"""
+    found = tw.Kernel(text, "told", "sm_90a").check(
+        1, 32, [np.arange(32, dtype=np.int32), np.zeros(32, np.int32), told]
+    )
+    assert sum(item.count for item in found) == count, "\n".join(map(str, found))
