@@ -132,3 +132,29 @@ def test_an_mbarrier_says_nothing_of_lanes_that_did_not_tell_it(told: int, count
         1, 32, [np.arange(32, dtype=np.int32), np.zeros(32, np.int32), told]
     )
     assert sum(item.count for item in found) == count, "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize(
+    ("atomic", "access", "kinds"),
+    [
+        ("cas.b32 %v, [%x], 0, 1", "ld.global.u32 %v, [%x]", []),
+        ("cas.b32 %v, [%x], 0, 1", "st.volatile.global.u32 [%x], 0", []),
+        ("cas.b32 %v, [%x], 0, 1", "st.global.u32 [%x], 0", ["write-write"]),
+        ("add.u32 %v, [%x], 1", "ld.volatile.global.u32 %v, [%x]", []),
+        ("add.u32 %v, [%x], 1", "ld.global.u32 %v, [%x]", ["read-write"]),
+        ("add.u32 %v, [%x], 1", "ld.global.cg.u32 %v, [%x]", ["read-write"]),
+    ],
+)
+def test_beside_atomics_plain_accesses_race_but_loads_of_what_is_swapped(
+    atomic: str, access: str, kinds: list[str]
+) -> None:
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 x) {{
+.reg .b64 %x; .reg .b32 %b, %v; .reg .pred %p; ld.param.u64 %x, [x]; mov.u32 %b, %ctaid.x; setp.eq.u32 %p, %b, 0;
+@%p atom.global.{atomic};
+@!%p {access};
+ret; }}"""
+    found = tw.Kernel.from_ptx(text, "k").check(2, 1, [np.zeros(1, np.int32)])
+    assert [item.kind for item in found] == kinds, "\n".join(map(str, found))
