@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.errors import ArgumentError
+from tilewise.interop import numpy_dtype
 from tilewise.kernels.spec import access_bytes
 from tilewise.kernels.stack import TABLE_SIZES, refuse_table, stack_slot, table_size
 from tilewise.operands import Operand, Operands
 from tilewise.planner.verdict import _pad
-from tilewise.problem import Epilogue, EpilogueArray, Layout, Problem
+from tilewise.problem import ELEMENT_BYTES, Epilogue, EpilogueArray, Layout, Problem
 from tilewise.slots import places_of
 
 
@@ -59,6 +60,13 @@ def test_dense_operands_are_of_the_problem_that_they_were_made_for(
     sums = "float64" if a == "float64" else "float32"
     problem = Problem(m, n, k, batch, a, a, c, sums, *layouts)
     assert Operands.of(problem).problem() == problem
+
+
+@pytest.mark.parametrize("dtype", ELEMENT_BYTES)
+def test_elements_have_the_bytes_that_numpy_gives_them(dtype: str) -> None:
+    """A number in TF32 lies in memory as a float32."""
+    like = numpy_dtype("float32" if dtype == "tfloat32" else dtype)
+    assert Operand("a", 2, 3, 3, dtype).itemsize == like.itemsize
 
 
 @given(m=SIZES, n=SIZES, k=SIZES, element=ELEMENTS)
