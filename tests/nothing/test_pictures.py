@@ -184,6 +184,13 @@ def test_the_number_of_the_best_ratio_ends_within_the_picture() -> None:
     assert begins + 8 * len("4.00") < WIDTH
 
 
+@pytest.mark.parametrize("ratios", [[], [Ratio("one", "even", 1.0, (1.0, 1.0))]])
+def test_ratios_that_are_all_the_same_have_an_axis(ratios: list[Ratio]) -> None:
+    """And so have none, where nothing could be timed."""
+    parts = [*ElementTree.fromstring(draw_ratios("Ratios", "below", ratios).to_svg()).iter()]
+    assert [part.text for part in parts if part.get("class") == "small muted"] == ["1", "1.4", "below"]
+
+
 CLIMBERS = (
     Climber("01_slow", "one thread", (100, 100, 100), 2e-3, "latency", None),  # 1 GFLOP/s
     Climber("02_quick", "all of them", (100, 100, 100), 2e-5, "fp32", 2e-4),  # 100, and 10 measured

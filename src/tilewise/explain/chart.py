@@ -81,8 +81,10 @@ def draw_ratios(title: str, below: str, ratios: Sequence[Ratio]) -> Drawing:
     groups: dict[str, list[Ratio]] = {}
     for one in ratios:
         groups.setdefault(one.group, []).append(one)
-    ends = [math.log2(end) for one in ratios for end in (one.ratio, *one.quartiles)]
+    ends = [math.log2(end) for one in ratios for end in (one.ratio, *one.quartiles)] or [0.0]
     low, high = math.floor(min(ends) * 2) / 2, math.ceil(max(ends) * 2) / 2
+    if low == high:  # all are the same power of two
+        low, high = low - 0.5, high + 0.5
     height = _HEAD + len(ratios) * _ROW + len(groups) * 26 + 34
     said = "; ".join(f"{one.group} {one.name}: {one.ratio:.2f}" for one in ratios)
     drawing = Drawing(title, said, height)
