@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+from collections import deque
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -54,6 +55,7 @@ class Device:
 
     def __init__(self) -> None:
         self.log: list[str] = []
+        self._handed_out: deque[Any] = deque()
         self._local = SimpleNamespace(capture=None)
         self._default_stream = Stream(cast(Any, self), Native(self.log, "default"))
         self._current: list[Stream] = []
