@@ -276,8 +276,8 @@ ret; }}"""
 
 @pytest.mark.parametrize(("blocks", "refused"), [(8192, False), (8193, True)])
 def test_a_function_has_no_more_blocks_than_can_be_analysed(blocks: int, refused: bool) -> None:
-    """Those of the branches, that of the return, and the end behind it."""
-    function = parse(f"{HEAD}L:\n{'bra L;' * (blocks - 2)}\nret;\n}}").function("k")
+    """What is before the label, the branches, the return, and the end behind it."""
+    function = parse(f"{HEAD}L:\n{'bra L;' * (blocks - 3)}\nret;\n}}").function("k")
     assert function is not None
     with pytest.raises(PtxError, match="more than 8,192 blocks") if refused else nullcontext():
         build_flow(function)
