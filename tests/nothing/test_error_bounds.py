@@ -366,7 +366,9 @@ def test_results_of_8_bits_are_the_nearest_that_there_are(name: str, value: floa
         if distance <= least:
             assert passes
         elif name == "int8":
-            assert bool(passes) == (distance <= 0.5)
+            assert bool(passes) == (distance <= 0.5) or distance == pytest.approx(
+                0.5
+            )  # sums have errors, too
         else:
             unit, half_step, _ = EIGHT[name]
             share = distance / (unit * abs(near) + half_step)
