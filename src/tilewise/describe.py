@@ -126,7 +126,7 @@ def describe(
     expression = parse(fused.expression)
     if expression.summed:
         _check_sums(expression, a, b, groups)
-    of_b = {i for i, form in scales.items() if form.scales == "b"}
+    of_b = {i for i, form in scales.items() if form.scales == "b"}  # which have no rows of C
     apart = {i for i, name in enumerate(fused.names, 3) if name in expression.column_sums}
     if _may_join(axes, scales, apart) and _joins_rows(
         axes[-1], m, (a_rows, *(0 if i in of_b else step for i, step in enumerate(rows)))
