@@ -35,6 +35,7 @@ FLOAT64, COMPLEX64 = (f"plans-2026-11-27-h100-{dtype}.json" for dtype in ("float
 ANY, OTHERS = "plans-2026-11-27-h100.json", "plans-2026-11-27-h100-others.json"
 LARGE = "plans-2026-11-26-h100-large.json"
 BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-24-widened.json"
+WIDENED_ON_H100 = "plans-2026-11-27-h100-widened.json"
 RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
 H200, H100 = target_of("h200"), target_of("h100-sxm")
 # The shapes of a language model's layers, of squares and of deep and skinny products, that were measured first.
@@ -110,6 +111,17 @@ def test_stacks_and_float64_are_chosen_without_great_loss() -> None:
 def test_choices_of_8_bits_beside_16_are_near_the_best(measured: list[Measured]) -> None:
     quality = judge([one for one in measured if one.run == WIDENED], H200)
     assert len(quality.ratios) == 31 and quality.within(1.05) >= 0.85 and quality.worst <= 1.1
+
+
+def test_choices_of_8_bits_beside_16_on_an_h100_go_by_its_own_constants() -> None:
+    """Tiles of 64 rows without clusters, and splits in two: with the H200's constants up to 18 % are lost."""
+    plans = read(RESULTS / WIDENED_ON_H100)
+    quality = judge(plans, H100)
+    assert (len(quality.ratios), len(plans)) == (42, 396)
+    assert quality.within(1.05) >= 0.95 and quality.worst <= 1.06 and quality.mean <= 1.012
+    own = {name: H200.constants.units[name] for name in ("wgmma_widened", "vector_widened")}
+    as_on_h200 = replace(H100.constants, units={**H100.constants.units, **own})
+    assert judge(plans, replace(H100, constants=as_on_h200)).worst > 1.15
 
 
 def test_choices_on_an_h100_go_by_what_its_sms_take_in() -> None:
