@@ -9,8 +9,22 @@ import numpy as np
 import pytest
 
 from tilewise.emulator.profiling.counted import InstructionRuns
-from tilewise.instruments.flow import Line, _condition_lines, _routine_runs
-from tilewise.instruments.machine import _by_line, _share_after_merging, _sum_branches
+from tilewise.instruments.flow import (
+    Line,
+    PtxBranch,
+    _condition_lines,
+    _find_known_runs,
+    _ptx_branch,
+    _routine_runs,
+)
+from tilewise.instruments.machine import (
+    Machine,
+    MachineAccess,
+    _by_line,
+    _check,
+    _share_after_merging,
+    _sum_branches,
+)
 from tilewise.toolchain.lines import MachineInstruction
 
 
@@ -121,3 +135,57 @@ def test_the_condition_of_a_branch_is_set_before_it() -> None:
     }  # fmt: skip
     block = [MachineInstruction(16 * line, text, ptx=line) for line, text in texts.items()]
     assert _condition_lines(block) == [4, 3]
+
+
+def code(*rows: tuple[int, str]) -> list[MachineInstruction]:
+    return [MachineInstruction(16 * i, text, ptx=line) for i, (line, text) in enumerate(rows)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "runs"),
+    [
+        (
+            [(4, "MOV R1, R2"), (5, "IADD3 R2, R2, R1"), (5, "LEA R2, R2, R1"), (6, "SHF R3, R2")],
+            5,
+        ),  # most votes
+        ([(4, "MOV R1, R2"), (5, "IADD3 R2, R2, R1")], 5),  # as many votes each: the one that runs more often
+        ([(4, "MOV R1, R2"), (5, "NOP"), (5, "BSSY B0"), (5, "YIELD")], 4),  # added by the assembler
+        (
+            [(4, "MOV R1, R2"), (5, "@P0 IADD3 R2, R2, R1"), (5, "@P1 LEA R2, R2, R1")],
+            4,
+        ),  # guards, beside others
+        ([(5, "@P0 IADD3 R2, R2, R1")], 5),
+        ([(4, "MOV R1, R2"), (5, "@P0 BRA `(.L_x)"), (5, "@P1 EXIT")], 5),  # jumps are guarded as they are
+        ([(9, "MOV R1, R2")], None),  # nothing is known of its line
+    ],
+)
+def test_a_block_runs_as_most_of_its_instructions_say(rows: list[tuple[int, str]], runs: int | None) -> None:
+    lines = _by_line(counts_of(*(ran(line, "op", 0, line) for line in (4, 5, 6))))
+    known = _find_known_runs([code(*rows)], [0], lines, firm=False)
+    assert [int(figures[0]) for figures in known.values()] == ([] if runs is None else [runs])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("@P0 BRA `(.L_x)", 7), ("@P0 EXIT", 7), ("CALL `(f)", None), ("RET", None)]
+)
+def test_a_branch_of_the_ptx_ends_as_a_jump_or_an_exit(text: str, found: int | None) -> None:
+    runs = np.array([1.0])
+    branches = {line: PtxBranch(runs, runs, runs, frozenset({tests})) for line, tests in ((7, 6), (8, 2))}
+    for test in (6, 5):  # alone in its condition, or something else is
+        block = code((test, "ISETP.GT.AND P0, PT, R1, R2, PT"), (7, text))
+        assert _ptx_branch(block, branches) == (found, found is not None and test == 6)
+    if found:  # under another line: the branch that asks for what is tested here
+        assert _ptx_branch(code((2, "ISETP.GT.AND P0, PT, R1, R2, PT"), (1, text)), branches) == (8, True)
+        assert _ptx_branch(code((3, "ISETP.GT.AND P0, PT, R1, R2, PT"), (1, text)), branches) == (None, False)
+
+
+def test_copies_of_a_line_that_differ_in_width_are_told_where_they_access_memory() -> None:
+    """And bytes that the machine code moves without being asked."""
+    two = np.array([2.0])
+    (load,) = code((4, "LDS.64 R2, [R1]"))
+    access = MachineAccess(load, "ld", "shared", 64, *[two] * 7)
+    machine = Machine("machine code", [access])
+    moved = "the PTX asks for 0 bytes of shared loads, the machine code for 512"
+    assert _check(machine, [], {(4, "LDS"): {8}, (5, "LDS"): {4, 8}}) == [moved]
+    told = _check(machine, [], {(4, "LDS"): {4, 8}, (5, "LDS"): {4, 8}, (None, "LDS"): {4, 8}})
+    assert told == [moved, "copies of PTX lines [4] differ in width: what each of them does is an estimate"]

@@ -171,6 +171,58 @@ def test_of_a_block_that_writes_nothing_there_are_no_owners() -> None:
         recording = kernel.record((2, 4), (16, 16), [*arrays, 32, 48], blocks=[block])
         named = replace(recording, roles={"c": "C"})
         assert (find_owners(named) is not None) is is_owned and find_owners(recording, (0, 31)) is None
+        assert find_owners(replace(recording, roles={})) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "roles"),
+    [
+        (((8, 4), (4, 6), (8, 6)), {"a": "x", "b": "y", "c": "z"}),
+        (((4, 6), (8, 4), (8, 6)), {"a": "y", "b": "x", "c": "z"}),
+        (((8, 4), (6, 4), (8, 6)), {"a": "x", "b": "yᵀ", "c": "z"}),
+        (((4, 8), (4, 6), (8, 6)), {"a": "xᵀ", "b": "y", "c": "z"}),
+        (((4, 8), (6, 4), (8, 6)), {"a": "xᵀ", "b": "yᵀ", "c": "z"}),
+        (((8, 4), (5, 6), (8, 6)), {"c": "z"}),  # what is summed over differs
+        (((8, 4), (4, 6), (8, 7)), {"c": "z"}),
+        (((8, 4), (4, 6), (7, 6)), {"c": "z"}),
+    ],
+)
+def test_arrays_are_those_of_a_product_where_all_three_sizes_fit(sizes: Any, roles: dict[str, str]) -> None:
+    source = """extern "C" __global__ void some(const float *x, const float *y, float *z, int a, int b, int c) {
+        float sum = 0;
+        for (int i = 0; i < a; ++i) sum += x[i];
+        for (int i = 0; i < b; ++i) sum += y[i];
+        for (int i = 0; i < c; ++i) z[i] = sum;
+    }"""
+    arrays = [np.ones(size, "float32") for size in sizes]
+    recording = tw.Kernel(source, "some", "sm_90").record(1, 1, [*arrays, *(array.size for array in arrays)])
+    assert {role: recording.matrices[name].name for role, name in recording.roles.items()} == roles
+
+
+@pytest.mark.parametrize("name", ["12_multistage", "13_warp_specialised"])
+def test_the_extents_of_an_event_are_those_of_the_elements_that_it_touched(name: str) -> None:
+    """Of lanes and of the copy engine; in matrices that are not square, so that rows are no columns."""
+    recording = rung(name, 128, 256, 192)
+    for role, kinds in (
+        ("a", (EventKind.LOAD, EventKind.COPY)),
+        ("b", (EventKind.LOAD, EventKind.COPY)),
+        ("c", (EventKind.STORE, EventKind.ATOMIC)),
+    ):
+        matrix = recording.roles[role]
+        moves, extents = recording.touched(matrix, *kinds), recording.extents(matrix, *kinds)
+        events, first = np.unique(moves.event, return_index=True)
+        assert len(events) and (extents.event == events).all()
+        for numbers, least, most in (
+            (moves.row, extents.first_row, extents.last_row),
+            (moves.column, extents.first_column, extents.last_column),
+        ):
+            assert (np.minimum.reduceat(numbers, first) == least).all()
+            assert (np.maximum.reduceat(numbers, first) == most).all()
+        middle = int(events[len(events) // 2])
+        assert (recording.extents(matrix, *kinds, before=middle).event == events[events < middle]).all()
+        copied = [recording.bulk_places(int(e)) for e in events if recording.kinds[int(e)] == EventKind.BULK]
+        assert all(places is not None and places[2] is (role != "c") for places in copied)
+        assert bool(copied) is (name == "13_warp_specialised")
 
 
 def test_the_element_of_a_plan_is_found_in_its_tile() -> None:

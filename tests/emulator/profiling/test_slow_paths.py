@@ -16,11 +16,12 @@ import pytest
 import tilewise as tw
 from tests.hardware import slow_paths
 from tests.hardware.job import Job
+from tilewise.emulator.profiling.counted import SlowPath
 from tilewise.emulator.profiling.slow_path_counts import CLASSES
-from tilewise.instruments.flow import basic_blocks, find_reachable
+from tilewise.instruments.flow import BlockRuns, Line, basic_blocks, find_reachable
 from tilewise.instruments.machine import _sum_branches
 from tilewise.instruments.profile import Profile
-from tilewise.instruments.slow_paths import _list_routine, find_detours
+from tilewise.instruments.slow_paths import _list_routine, add_detours, find_detours
 from tilewise.toolchain.compile import compile_source
 from tilewise.toolchain.lines import MachineInstruction, line_table
 
@@ -233,6 +234,50 @@ def test_the_slow_path_is_taken_from_where_the_machine_code_says(name: str) -> N
             assert float(call.threads.sum()) == wanted, [*map(hex, words)]
 
 
+@pytest.mark.parametrize("name", ["rcp.rm.f32", "rcp.rp.f32"])
+def test_an_inverse_that_is_too_large_is_known_to_the_last_bit(name: str) -> None:
+    """Up to 2⁻¹²⁸ the routine jumps for none of its lanes, from the next number on for all; of either sign."""
+    source = f"""extern "C" __global__ void k(float *x) {{
+        float a = x[threadIdx.x]; asm("{name} %0, %1;" : "=f"(a) : "f"(a)); x[threadIdx.x] = a; }}"""
+    one, largest = tw.Kernel(source, "k", "sm_90"), int(np.float32(2.0**-128).view(np.uint32))
+    jumps = {}
+    for word in (largest - 1, largest, largest + 1, 0x8000_0000 | largest, 0x8000_0001 | largest):
+        profile = one.profile(1, 32, [np.full(32, word, np.uint32).view(np.float32)], gpu="h200")
+        ran = profile.machine.ran
+        called = next(i for i, item in enumerate(ran) if item.instruction.family == "CALL")
+        guarded = [
+            item for item in ran[called:] if item.instruction.family == "BRA" and item.instruction.predicate
+        ]
+        jumps[word & 0x7FFF_FFFF, word >> 31] = sum(float(item.threads.sum()) for item in guarded)
+    assert jumps == {
+        (largest + more, sign): 32 * (more > 0) for more, sign in ((-1, 0), (0, 0), (1, 0), (0, 1), (1, 1))
+    }
+
+
+@pytest.mark.parametrize(("ran", "taken"), [(40, 24), (80, 24), (20, 12), (10, 6)])
+def test_copies_of_a_division_share_its_slow_warps_as_they_share_its_runs(ran: int, taken: int) -> None:
+    """All of them, unless the copies ran less often than the line did: then as many less."""
+    source = """extern "C" __global__ void k(float *x) {
+        #pragma unroll
+        for (int i = 0; i < 2; ++i) x[threadIdx.x + 32 * i] = x[threadIdx.x + 32 * i] / x[threadIdx.x + 99 * i]; }"""
+    binary = compile_source(source, ["k"], "sm_90")
+    blocks = basic_blocks(line_table(binary.cubin or b"", "k").instructions)
+    there = find_reachable(blocks)
+    detours = find_detours(blocks, there)
+    assert len(detours) == 2
+    detours[1].line = detours[0].line  # as where the assembler unrolls a loop
+    aside = {number for item in detours for number in item.slow_blocks}
+    found = BlockRuns({number: np.array([ran * 0.25]) for number in there if number not in aside})
+    found.runs[detours[1].test] = np.array([ran * 0.75])
+    found.each = dict.fromkeys(found.runs, 32.0)
+    asked = np.array([40.0])
+    line = Line(asked, 32 * asked, asked, 32 * asked, {"div.rn.f32"})
+    path = SlowPath(detours[0].line, "div.f32", np.array([24.0]), {1 << 1: 24}, [0, 24 * 32, *[0] * 12])
+    add_detours(detours, [path], {path.line: line}, blocks, found)
+    calls = [float(found.runs[item.call].sum()) for item in detours]
+    assert calls == pytest.approx([taken / 4, 3 * taken / 4])
+
+
 def put(code: list[MachineInstruction], before: str, text: str) -> None:
     """Another instruction before the first that begins so."""
     at = next(i for i, item in enumerate(code) if item.text.startswith(before))
@@ -265,6 +310,11 @@ def calls_another_routine(code: list[MachineInstruction]) -> None:
         )
 
 
+def begins_with_the_call(code: list[MachineInstruction]) -> None:
+    """So that no branch leads there, nor around it."""
+    del code[: next(i for i, item in enumerate(code) if item.text.startswith("CALL"))]
+
+
 def has_more_on_both_paths(code: list[MachineInstruction]) -> None:
     put(code, "CALL", "NOP")
     put(code, "BSYNC B0", "NOP")
@@ -277,6 +327,7 @@ def has_more_on_both_paths(code: list[MachineInstruction]) -> None:
         (branches_away_behind_the_call, False),
         (branches_away_on_the_quick_path, True),  # where slow lanes join it, and all go on alike
         (has_another_way_to_the_call, False),
+        (begins_with_the_call, False),
         (has_another_branch_in_the_routine, False),
         (calls_another_routine, False),
     ],
