@@ -183,7 +183,7 @@ def test_copies_of_a_line_that_differ_in_width_are_told_where_they_access_memory
     """And bytes that the machine code moves without being asked."""
     two = np.array([2.0])
     (load,) = code((4, "LDS.64 R2, [R1]"))
-    access = MachineAccess(load, "ld", "shared", 64, *[two] * 7)
+    access = MachineAccess(load, "ld", "shared", 64, two, two, two, two, two, two, two)
     machine = Machine("machine code", [access])
     moved = "the PTX asks for 0 bytes of shared loads, the machine code for 512"
     assert _check(machine, [], {(4, "LDS"): {8}, (5, "LDS"): {4, 8}}) == [moved]

@@ -211,6 +211,73 @@ def test_other_gpus_have_classes_and_no_pipes() -> None:
         assert total == profile[f"{stem}_pred_on.sum"] and profile.notes == []
 
 
+def metrics_of(
+    capability: tuple[int, int] | None, *rows: tuple[str, float, float | None]
+) -> dict[str, float]:
+    """Metrics of instructions with so many runs, so many of which parted a warp."""
+    machine = Machine("machine code", capability=capability)
+    for i, (text, runs, parted) in enumerate(rows):
+        figures = [np.array([one]) for one in (runs, 32 * runs, 32 * runs)]
+        split = None if parted is None else np.array([parted])
+        machine.ran.append(MachineRuns(MachineInstruction(16 * i, text), i, *figures, split))
+    counts: Any = Counted(1.0)
+    return {metric.name: metric.value for metric in instruction_metrics(machine, counts, 32.0)}
+
+
+@pytest.mark.parametrize(
+    ("capability", "wanted"),
+    [
+        (
+            (8, 0),
+            {
+                "pipe_tensor_op_hmma": 71,
+                "pipe_tensor_op_imma": 24,
+                "pipe_tensor_op_dmma": 32,
+                "pipe_tensor": 127,
+            },
+        ),
+        ((8, 6), {"pipe_tensor_op_hmma": 7, "pipe_tensor_op_imma": 24, "pipe_tensor": 31}),
+        (None, {}),
+    ],
+)
+def test_tensor_pipes_have_the_products_of_their_types(
+    capability: tuple[int, int] | None, wanted: dict[str, int]
+) -> None:
+    """On an A100 those of doubles too, and additions of halves that run there."""
+    opcodes = ("HMMA", "QMMA", "OMMA", "IMMA", "BMMA", "DMMA", "HFMA2.MMA", "HFMA2", "FFMA")
+    found = metrics_of(
+        capability, *((f"{opcode} R0, R1, R2, R3", 2.0**i, None) for i, opcode in enumerate(opcodes))
+    )
+    for family in ("smsp", "sm"):
+        stem = f"{family}__inst_executed_"
+        sums = {name: value for name, value in found.items() if name.startswith(f"{stem}pipe_tensor")}
+        totals = {
+            name.removeprefix(stem).removesuffix(".sum"): value
+            for name, value in sums.items()
+            if name.endswith(".sum")
+        }
+        assert totals == wanted
+
+
+def test_branches_that_part_no_warp_are_uniform() -> None:
+    """What parts a warp and is no branch is none of them; no branch parts more warps than came to it."""
+    stem = "smsp__sass_branch_targets"
+    for rows, targets, divergent in (
+        (
+            [("@P0 BRA `(.L_x)", 10, 3), ("CALL `(f)", 6, None), ("@P0 BRX R2", 4, 2), ("MOV R1, R2", 7, 5)],
+            20,
+            5,
+        ),
+        ([("@P0 BRA `(.L_x)", 10, 12)], 10, 10),
+        ([("MOV R1, R2", 7, 5)], 0, 0),
+    ):
+        found = metrics_of(HOPPER, *rows)
+        assert found[f"{stem}.sum"] == targets and found[f"{stem}_threads_divergent.sum"] == divergent
+        assert found[f"{stem}_threads_uniform.sum"] == targets - divergent
+        percent = found["smsp__sass_average_branch_targets_threads_uniform.pct"]
+        assert percent == pytest.approx(100 * (targets - divergent) / targets if targets else 0)
+
+
 def test_instances_are_in_json() -> None:
     profile = tw.ladder["04_tiled"].profile(64, 64, 32, gpu="h200")
     name = "sass__inst_executed_per_opcode_category"
