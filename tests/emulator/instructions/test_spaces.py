@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
+import os
 import re
 import struct
 import time
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.harness.lanes import Array, entry
@@ -544,6 +549,34 @@ FORMATS = [
 def test_formats(form: str, values: tuple[int | float | bytes, ...], wanted: str) -> None:
     text, taken = formatted(form, *values)
     assert text.decode() == wanted and taken == len(values)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="without snprintf")
+@given(
+    st.lists(st.sampled_from("-+ #0"), max_size=3).map("".join),
+    st.sampled_from(["", "1", "9", "24"]),
+    st.sampled_from(["", ".", ".0", ".1", ".7"]),
+    st.sampled_from(["diouxX", "fFeEgG"]).flatmap(st.sampled_from),
+    st.one_of(st.integers(-(2**31), 2**31 - 1), st.sampled_from([0, -1, 7, 8, 1000])),
+    st.one_of(st.floats(), st.sampled_from([0.0, -0.0, 0.5, 2.5, 999999.5, 1e-5])),
+)
+@settings(max_examples=300)
+def test_numbers_are_formatted_as_the_c_library_does(
+    flags: str, width: str, precision: str, kind: str, whole: int, real: float
+) -> None:
+    form = f"<%{flags}{width}{precision}{kind}>"
+    room = ctypes.create_string_buffer(1024)
+    value = whole if kind in "diouxX" else real
+    handed = ctypes.c_int(whole) if kind in "diouxX" else ctypes.c_double(real)
+    c = ctypes.CDLL(None)
+    c.snprintf.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p]  # what follows is of any type
+    c.snprintf(room, len(room), form.encode(), handed)
+    text, taken = formatted(form, value)
+    if math.isnan(real) and kind not in "diouxX":  # whose sign C leaves open
+        assert b"nan" in text.lower() and len(text) >= len(width and "<>") + int(width or 0)
+    else:
+        assert text == room.value
+    assert taken == 1
 
 
 @pytest.mark.parametrize(
