@@ -217,9 +217,11 @@ def metrics_of(
     """Metrics of instructions with so many runs, so many of which parted a warp."""
     machine = Machine("machine code", capability=capability)
     for i, (text, runs, parted) in enumerate(rows):
-        figures = [np.array([one]) for one in (runs, 32 * runs, 32 * runs)]
+        times = np.array([runs])
         split = None if parted is None else np.array([parted])
-        machine.ran.append(MachineRuns(MachineInstruction(16 * i, text), i, *figures, split))
+        machine.ran.append(
+            MachineRuns(MachineInstruction(16 * i, text), i, times, 32 * times, 32 * times, split)
+        )
     counts: Any = Counted(1.0)
     return {metric.name: metric.value for metric in instruction_metrics(machine, counts, 32.0)}
 

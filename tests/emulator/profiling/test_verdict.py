@@ -142,10 +142,10 @@ def test_each_part_of_the_gpu_has_its_work_from_the_instructions() -> None:
             "HMMA.16816.F32 R1, R2, R3, R4", "HGMMA.64x64x16.F32 R1, gdesc", "MOV R1, R2")  # fmt: skip
     items = [MachineInstruction(16 * i, text) for i, text in enumerate(code)]
     machine = Machine("machine code", ran=[MachineRuns(item, 0, runs, 32 * runs, 8 * runs) for item in items])
-    more = [2 * runs] * 7
+    two = 2 * runs
 
     def access(op: str, waves: float) -> MachineAccess:
-        return MachineAccess(items[5], op, "shared", 128, more[0], waves * runs, *more[2:])
+        return MachineAccess(items[5], op, "shared", 128, two, waves * runs, two, two, two, two, two)
 
     machine.accesses += [access("gmma", 0.0), access("ld", 5.0)]
     gpu = find("h200")
