@@ -13,7 +13,9 @@ import tilewise as tw
 from tilewise.emulator.profiling.accesses import LaneAccess
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
+from tilewise.instruments.levels import Level, levels
 from tilewise.instruments.machine import Machine, MachineAccess, MachineRuns
+from tilewise.instruments.metric import ESTIMATED, EXACT, Metric
 from tilewise.instruments.roofline import ISSUING, MEMORY_CYCLES, roofline
 from tilewise.toolchain.lines import MachineInstruction
 
@@ -186,3 +188,38 @@ def test_each_part_of_the_gpu_has_its_work_from_the_instructions() -> None:
     for seconds in (0, -1.0, float("nan")):
         with pytest.raises(ArgumentError, match="seconds must be above 0"):
             found.reached(seconds)
+
+
+def test_each_level_has_the_bytes_of_its_accesses() -> None:
+    """A copy reads one level and writes another; an atomic access does both. Sectors are of 32 bytes."""
+    nothing = np.zeros(1)
+
+    def access(op: str, space: str, bytes_: float, sectors: float = 0.0, exact: bool = True) -> MachineAccess:
+        item, counted = MachineInstruction(0, "NOP"), (np.array([sectors]), nothing, np.array([bytes_]))
+        return MachineAccess(item, op, space, 32, nothing, nothing, nothing, nothing, *counted, exact)
+
+    accesses = [
+        access("ld", "shared", 1), access("ldsm", "shared", 2), access("gmma", "shared", 4),
+        access("st", "shared", 8), access("ldgsts", "shared", 16), access("atom", "shared", 32),
+        access("ld", "global", 1, 1), access("ldgsts", "global", 2, 4), access("tma_red", "global", 4, 2),
+        access("st", "global", 8, 8), access("red", "global", 16, 16, exact=False),
+    ]  # fmt: skip
+    near = [
+        Level("shared memory", 39, 56, EXACT),
+        Level("global memory, by lanes", 23, 28, ESTIMATED),
+        Level("global memory, by sectors", 32 * 23, 32 * 26, ESTIMATED),
+    ]
+    assert levels(accesses, {}) == near
+    stem, figures = "lts__t_sectors_srcunit_tex_op", {}
+    for name, value in (
+        (f"{stem}_read", 3),
+        (f"{stem}_write", 5),
+        ("dram__bytes_read", 7),
+        ("dram__bytes_write", 11),
+    ):
+        figures[f"{name}.sum"] = Metric(f"{name}.sum", value, "model")
+    assert levels(accesses, figures) == [
+        *near,
+        Level("L2", 96, 160, "model"),
+        Level("memory", 7, 11, "model"),
+    ]

@@ -24,7 +24,7 @@ from tests.clocks import least_seconds, seconds
 from tilewise.devices import device
 from tilewise.emulator.layout import RANK_SHIFT
 from tilewise.emulator.running import host_calls, run, workers
-from tilewise.emulator.running.fault_report import Details, Range, describe_fault
+from tilewise.emulator.running.fault_report import Details, Range, Waiting, deadlock, describe_fault
 from tilewise.errors import DeviceError, KernelFault, LaunchError, LaunchTimeout
 from tilewise.launch import Launch, check_registers
 
@@ -375,3 +375,44 @@ def test_shared_memory_of_another_block_is_told_with_that_block(
     assert describe_fault(beyond, cluster, [], cast(Any, None), 0) == (
         f"read of 4 bytes at shared address {beyond.address:#x}: the cluster has no block of rank {math.prod(cluster)}"
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (1, "warp 0 waits"),
+        (2, "warp 0, warp 1 wait"),
+        (8, "warp 6, warp 7 wait"),
+        (9, "warp 7 and 1 more wait"),
+    ],
+)
+@pytest.mark.parametrize("left", [0, 3])
+def test_warps_that_wait_for_the_same_are_told_together(count: int, shown: str, left: int) -> None:
+    build = cast(Any, SimpleNamespace(entry="k", warps=count + left))
+    waiting = [Waiting(warp, (1, 0, 0), 0xFFFF_FFFF, 0) for warp in range(count)]
+    for item in waiting:
+        item.add(0xFFFF_FFFF, "at barrier 3", 0)
+    head, line = str(deadlock(build, (1, 0, 0), waiting)).split("\n")
+    assert line.startswith("  warp 0") and line.endswith(f"{shown} at barrier 3")
+    gone = f"; {left} of its {count + left} warps have left" if left else ""
+    assert head == f"deadlock in kernel k, block (1, 0, 0): every warp waits{gone}"
+
+
+def test_lanes_that_wait_for_different_things_are_told_apart() -> None:
+    """What a lane waits for first counts; those left over wait for the others, or for memory that they look at."""
+    build = cast(Any, SimpleNamespace(entry="k", warps=1))
+    for asks, title, rest in (
+        (False, "every warp waits", "for those"),
+        (True, "no block gets on", "in a loop for memory to change"),
+    ):
+        (item,) = waiting = [Waiting(0, (2, 4, 0), 0x0000_0FFF, 0)]
+        item.add(0x0000_000F, "here", 0)
+        item.add(0x0000_00FF, "there", 0)
+        item.add(0xFFFF_0003, "nowhere", 0)
+        said = str(deadlock(build, (2, 4, 0), waiting, asks, (2, 1, 1))).split("\n")
+        assert said == [
+            f"deadlock in kernel k, cluster (1, 4, 0) of 2 blocks from block (2, 4, 0) on: {title}; 1 of its 2 warps have left",
+            "  lanes 0x0000000f of warp 0 of block (2, 4, 0) wait here",
+            "  lanes 0x000000f0 of warp 0 of block (2, 4, 0) wait there",
+            f"  lanes 0x00000f00 of warp 0 of block (2, 4, 0) wait {rest}",
+        ]
