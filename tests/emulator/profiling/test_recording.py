@@ -67,6 +67,33 @@ def test_tensor_cores_leave_elements_where_their_instruction_says() -> None:
     assert (owners.warp == rows // 16).all()
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_matrix_in_shared_memory_is_of_the_lanes_that_hold_its_values(turned: bool) -> None:
+    """The copy engine stores what stmatrix put there: of a row four lanes hold two values each; turned, eight one."""
+    text = f""".version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 c)
+{{
+  .reg .u64 %g; .reg .u32 %t, %s, %v; .reg .pred %p;
+  .shared .align 128 .b8 room[128];
+  ld.param.u64 %g, [c]; mov.u32 %t, %tid.x; mov.u32 %s, room;
+  and.b32 %v, %t, 7; mad.lo.u32 %s, %v, 16, %s; mov.u32 %v, 0;
+  stmatrix.sync.aligned.m8n8.x1{".trans" if turned else ""}.shared.b16 [%s], {{%v}};
+  fence.proxy.async.shared::cta; bar.sync 0;
+  setp.ne.u32 %p, %t, 0; @%p ret;
+  cp.async.bulk.global.shared::cta.bulk_group [%g], [room], 128;
+  cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+  ret;
+}}
+"""
+    recording = tw.Kernel.from_ptx(text, "k").record(1, 32, [np.ones((8, 8), np.float16)])
+    owners = find_owners(recording)
+    assert owners is not None and owners.by_engine and owners.lane.shape == (8, 8)
+    rows, columns = np.meshgrid(np.arange(8), np.arange(8), indexing="ij")
+    assert (owners.lane == (columns * 4 + rows // 2 if turned else rows * 4 + columns // 2)).all()
+
+
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([(1, 4), (2, 2), (4, 1)]), st.integers(1, 9))
 def test_owners_are_those_that_the_kernel_says(seed: int, shape: tuple[int, int], rows: int) -> None:
