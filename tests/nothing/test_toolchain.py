@@ -263,6 +263,31 @@ def test_an_instruction_without_a_cuda_line_has_none_of_the_function_before() ->
         assert str(diagnostics.failure(log, "ret", "k.cu", "sm_80", lambda: ptx)) == told
 
 
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (0, "error: odd (line 0 of the PTX)"),
+        (1, "error: odd (PTX line 1: .entry a())"),
+        (4, "k.cu:2: error: odd (PTX line 4: first;)\n 2 |  two\n   |    ^"),
+        (6, "k.cu:2: error: odd (PTX line 6: of a header;)\n 2 |  two\n   |    ^"),
+        (8, "k.cu:2: error: odd (PTX line 8: of no line;)\n 2 |  two\n   |    ^"),
+        (10, "k.cu:3: error: odd (PTX line 10: last;)\n 3 | three\n   | ^"),
+        (12, "k.cu:4: error: odd (PTX line 12: beyond;)"),
+        (13, "k.cu:4: error: odd (PTX line 13: })"),
+        (14, "error: odd (line 14 of the PTX)"),
+    ],
+)
+def test_a_message_of_the_assembler_is_at_the_line_of_the_source_before_it(number: int, told: str) -> None:
+    """Of the file itself, not of a header; and one that the PTX does not have is told by its number."""
+    ptx = (
+        ".entry a()\n{\n\t.loc 1 2 4\n\tfirst;\n\t.loc 2 1 1\n\tof a header;\n\t.loc 1 0 1\n\tof no line;\n"
+        "\t.loc 1 3 1\n\tlast;\n\t.loc 1 4 1\n\tbeyond;\n}\n"
+    )
+    log = f"ptxas application ptx input, line {number}; error   : odd\n"
+    source = "one\n two\nthree\n"
+    assert str(diagnostics.failure(log, source, "k.cu", "sm_80", lambda: ptx)) == told
+
+
 PRODUCTS = """extern "C" __global__ void products(float *out, unsigned long long a, unsigned long long b)
 {
     float d[4] = {};
