@@ -216,6 +216,7 @@ def test_names_of_cudas_types() -> None:
         ("_Z1fPKPKf", [("const float * const *", "const float * const", False, False)]),
         ("_Z1fPfi", [("float *", "float", False, False), ("int", None, False, True)]),
         ("_Z1f3Box", [("Box", None, False, False)]),
+        ("_Z1f3BoxIJifEE", [("Box<int, float>", None, False, False)]),  # of as many types as one likes
         ("_Z1fPFfiE", [("float (int) *", "float (int)", False, False)]),
         ("_Z1fPFYfiE", [("float (int) *", "float (int)", False, False)]),  # extern "C"
     ],

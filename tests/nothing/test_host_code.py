@@ -196,6 +196,27 @@ def test_default_arguments_are_no_initialisers() -> None:
     assert "on_host" not in left and "twice" in left and "half" in left
 
 
+def test_what_stands_right_behind_the_hosts_part_stays() -> None:
+    kernel = "__global__ void k(int *x){*x=1;}"
+    for host in ("int f();", "int n=1;", "int f(){return 1;}", "int n[]={1};"):
+        assert without_host_code(host + kernel + host) == " " * len(host) + kernel + " " * len(host)
+
+
+def test_a_class_keeps_what_is_made_by_default() -> None:
+    source = "struct A { A() = default; A(const A &) = delete; int x; __device__ int f() { return x; } };"
+    assert without_host_code(source) == source
+    host = "int g() { return x; }"
+    assert without_host_code(source.replace("int x;", f"int x; {host}")) == source.replace(
+        "int x;", f"int x; {' ' * len(host)}"
+    )
+
+
+def test_a_class_keeps_who_may_use_its_members() -> None:
+    begin, rest = "class A { private: ", "public: __device__ int f() { return x; } int x; };"
+    for host in ("int g() { return x; }", "A() : x{1}{ x = 2; }"):
+        assert without_host_code(begin + host + rest) == begin + " " * len(host) + rest
+
+
 def test_a_class_of_host_and_device_loses_the_hosts_part_alone() -> None:
     left = without_host_code("""
     struct Both {
