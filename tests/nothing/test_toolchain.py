@@ -246,6 +246,16 @@ def test_every_kind_of_message_is_read(kind: str, read: str) -> None:
     assert (found.text, found.source, found.column) == ("what is said", "    int n;", 9)
 
 
+def test_a_message_of_several_lines_is_one_before_its_excerpt() -> None:
+    rest = "          two\n            three\n"
+    for excerpt, shown in (
+        ("            x = wrong;\n                ^\n", ("          x = wrong;", 15)),
+        ("", ("", 0)),
+    ):
+        (found,) = diagnostics.read_log(f"k.cu(1): error: one\n{rest}{excerpt}")
+        assert (found.text, found.source, found.column) == ("one two three", *shown)
+
+
 def test_a_message_without_an_excerpt_takes_none_from_the_next() -> None:
     log = "k.cu(3): error: nothing is shown\nk.cu(9): warning #1: what is seen\n      int n;\n          ^\n"
     first, second = diagnostics.read_log(log)
