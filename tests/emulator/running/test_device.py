@@ -413,12 +413,13 @@ def test_wrong_devices(how: dict[str, Any], message: str) -> None:
 
 def test_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     x = EMULATOR.array(np.zeros(32, np.float32))
-    for threads in ("0", "two", "-1", "5000", "1.5"):
+    for threads in ("0", "two", "-1", "4097", "1.5"):
         monkeypatch.setenv("TILEWISE_THREADS", threads)
         with pytest.raises(ArgumentError, match=r"^TILEWISE_THREADS must be a number from 1 to 4,096"):
             STORE(1, 32, [x])
-    monkeypatch.setenv("TILEWISE_THREADS", " 3 ")
-    assert EMULATOR.threads == 3
+    for threads, count in (("1", 1), ("4096", 4096), (" 3 ", 3)):
+        monkeypatch.setenv("TILEWISE_THREADS", threads)
+        assert EMULATOR.threads == count
     assert EmulatedDevice(threads=2).threads == 2  # what was asked for comes first
     STORE(1, 32, [x])
     monkeypatch.setenv("TILEWISE_SUMS", "hardwire")
