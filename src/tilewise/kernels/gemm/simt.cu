@@ -98,9 +98,6 @@ struct alignas(16) Stage {
 static_assert(STAGES * sizeof(Stage) == SHARED_BYTES, "the launch asks for that much shared memory");
 #endif
 
-// Of a step's k, the one before which copies for a later step are started: measured, 1 to 4 % of the time.
-constexpr unsigned START_AT = WHOLE_COPIES && (BLOCK_K == 16 || IN_PAIRS) ? 2 : 0;
-
 // A thread's share in copying SIZE rows of A, or columns of B, by DEPTH along K.
 template <unsigned SIZE, unsigned DEPTH, unsigned PITCH, bool ALONG_K, unsigned BYTES> struct Copier {
     static constexpr unsigned WIDTH = BYTES / sizeof(float);                 // elements of a copy
@@ -327,10 +324,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         const Stage &stage = stages[step % STAGES];
 #pragma unroll
         for (unsigned k = 0; k < BLOCK_K - 2; k += 2) {
-            if (k == START_AT) start(step + STAGES - 1); // to where the step before this one was
             load(stage, k + 1);
             multiply_add<false>(sums, columns[0], rows[0]);
             load(stage, k + 2);
+            // To where the step before this one was. NOTE: elsewhere among the multiply-adds it takes up to 5 % longer.
+            if (k == 0) start(step + STAGES - 1);
             multiply_add<IN_PAIRS>(sums, columns[1], rows[1]);
         }
         load(stage, BLOCK_K - 1);
