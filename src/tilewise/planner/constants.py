@@ -272,8 +272,8 @@ _SAME_CHIP = {"h100-sxm": 1.0, "h800-sxm": 1.0, "gh200": 1.0, "h100-nvl": 400 / 
 _STRADDLING_IN_LESS_L2, _CUT_IN_LESS_L2 = 1.7156, 3.4361
 _CLUSTER_START_IN_LESS_L2, _CLUSTER_BYTES_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 165.87, 44.0, 2637.9
 _CLUSTER_TURNS_IN_LESS_L2 = 1.1
-# Of 8 bits beside 16 there, from a search among 396 plans of 42 problems on an H100 (2026-11-27)
-# and those on an H200; the start of a block by hand.
+# Of 8 bits beside 16 there: from a search among 396 plans of 42 problems on an H100 (2026-11-27) and those on an H200,
+# and the start of a block by hand. NOTE: two of those problems change plans, and lose 20 %, if a constant moves by 1 %.
 _WIDENED_IN_LESS_L2 = {
     "wgmma_widened": UnitCost(
         7582, 19.45, 2400, 5.217, 342.3, 183.7, stores_per_clock=1.57, memory_share=0.9158,

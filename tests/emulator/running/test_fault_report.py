@@ -1,0 +1,115 @@
+"""What faults and deadlocks say: arrays, spaces, blocks, warps and lanes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewise.emulator.layout import RANK_SHIFT
+from tilewise.emulator.running.fault_report import Details, Range, Waiting, deadlock, describe_fault
+
+ARRAYS = [Range(1 << 20, 64, "x"), Range((1 << 20) + 256, 1000, "y")]
+X, Y = (item.start for item in ARRAYS)
+
+
+@pytest.mark.parametrize(
+    ("address", "where"),
+    [
+        (X - 4, "4 bytes before x (64 bytes)"),
+        (X + 62, "it runs over the end of x (64 bytes)"),
+        (X + 63, "it runs over the end of x (64 bytes)"),
+        (X + 64, "0 bytes past the end of x (64 bytes)"),
+        (X + 64 + 95, "95 bytes past the end of x (64 bytes)"),
+        (Y - 95, "95 bytes before y (1,000 bytes)"),
+        (Y + 1000, "0 bytes past the end of y (1,000 bytes)"),
+        (Y + 12345, "11,345 bytes past the end of y (1,000 bytes)"),
+        (0, "a null pointer, or a place near one"),
+        ((1 << 16) - 1, "a null pointer, or a place near one"),
+        (1 << 16, f"{X - (1 << 16):,} bytes before x (64 bytes)"),
+        ((1 << 64) - (1 << 16) + 1, "a null pointer, or a place near one"),
+    ],
+)
+def test_an_address_outside_is_told_from_the_array_that_is_nearest(address: int, where: str) -> None:
+    found = Details("OUT_OF_BOUNDS", "read", "global", address, 4, (0, 0, 0))
+    said = describe_fault(found, (1, 1, 1), ARRAYS, cast(Any, None), 0)
+    assert said == f"out-of-bounds read of 4 bytes at global address {address:#x}: {where}"
+    if not where.startswith("a null"):
+        assert describe_fault(found, (1, 1, 1), [], cast(Any, None), 0).endswith(": the launch has no arrays")
+
+
+def test_other_memory_is_told_with_its_size() -> None:
+    build = cast(Any, SimpleNamespace(local_bytes=1024, constant_bytes=2048, parameter_bytes=24))
+    for space, size in (
+        ("shared", "the block has 4,096 bytes of it"), ("own", "the block has 4,096 bytes of it"),
+        ("local", "the thread has 1,024 bytes of it"), ("const", "the module has 2,048 bytes of it"),
+        ("param", "the kernel has 24 bytes of it"), ("generic", "there are 0 bytes of it"),
+    ):  # fmt: skip
+        found = Details("OUT_OF_BOUNDS", "write", space, 0x5000, 8, (0, 0, 0))
+        told = "shared" if space == "own" else space
+        said = describe_fault(found, (1, 1, 1), [], build, 4096)
+        assert said == f"out-of-bounds write of 8 bytes at {told} address 0x5000: {size}"
+
+
+@given(st.tuples(*[st.integers(1, 3)] * 3), st.tuples(*[st.integers(0, 3)] * 3), st.data())
+def test_shared_memory_of_another_block_is_told_with_that_block(
+    cluster: tuple[int, int, int], which: tuple[int, int, int], data: st.DataObject
+) -> None:
+    """Ranks go along x first; the block that asks may be any of its cluster."""
+    inside, owner = (tuple(data.draw(st.integers(0, size - 1)) for size in cluster) for _ in range(2))
+    rank = owner[0] + cluster[0] * (owner[1] + cluster[1] * owner[2])
+    first = [at * size for at, size in zip(which, cluster, strict=True)]
+    asks, owns = (tuple(map(sum, zip(first, one, strict=True))) for one in (inside, owner))
+    found = Details("MISALIGNED", "read", "shared", (rank + 1 << RANK_SHIFT) + 0x123, 4, cast(Any, asks))
+    said = describe_fault(found, cluster, [], cast(Any, None), 0)
+    assert said == f"misaligned read of 4 bytes at shared address 0x123 of block {owns}: no multiple of 4"
+    beyond = replace(found, kind="NO_BLOCK", address=math.prod(cluster) + 1 << RANK_SHIFT)
+    assert describe_fault(beyond, cluster, [], cast(Any, None), 0) == (
+        f"read of 4 bytes at shared address {beyond.address:#x}: the cluster has no block of rank {math.prod(cluster)}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (1, "warp 0 waits"),
+        (2, "warp 0, warp 1 wait"),
+        (8, "warp 6, warp 7 wait"),
+        (9, "warp 7 and 1 more wait"),
+    ],
+)
+@pytest.mark.parametrize("left", [0, 3])
+def test_warps_that_wait_for_the_same_are_told_together(count: int, shown: str, left: int) -> None:
+    build = cast(Any, SimpleNamespace(entry="k", warps=count + left))
+    waiting = [Waiting(warp, (1, 0, 0), 0xFFFF_FFFF, 0) for warp in range(count)]
+    for item in waiting:
+        item.add(0xFFFF_FFFF, "at barrier 3", 0)
+    head, line = str(deadlock(build, (1, 0, 0), waiting)).split("\n")
+    assert line.startswith("  warp 0") and line.endswith(f"{shown} at barrier 3")
+    gone = f"; {left} of its {count + left} warps have left" if left else ""
+    assert head == f"deadlock in kernel k, block (1, 0, 0): every warp waits{gone}"
+
+
+def test_lanes_that_wait_for_different_things_are_told_apart() -> None:
+    """What a lane waits for first counts; those left over wait for the others, or for memory that they look at."""
+    build = cast(Any, SimpleNamespace(entry="k", warps=1))
+    for asks, title, rest in (
+        (False, "every warp waits", "for those"),
+        (True, "no block gets on", "in a loop for memory to change"),
+    ):
+        (item,) = waiting = [Waiting(0, (2, 4, 0), 0x0000_0FFF, 0)]
+        item.add(0x0000_000F, "here", 0)
+        item.add(0x0000_00FF, "there", 0)
+        item.add(0xFFFF_0003, "nowhere", 0)
+        said = str(deadlock(build, (2, 4, 0), waiting, asks, (2, 1, 1))).split("\n")
+        assert said == [
+            f"deadlock in kernel k, cluster (1, 4, 0) of 2 blocks from block (2, 4, 0) on: {title}; 1 of its 2 warps have left",
+            "  lanes 0x0000000f of warp 0 of block (2, 4, 0) wait here",
+            "  lanes 0x000000f0 of warp 0 of block (2, 4, 0) wait there",
+            f"  lanes 0x00000f00 of warp 0 of block (2, 4, 0) wait {rest}",
+        ]
