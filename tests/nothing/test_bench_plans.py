@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
-from tilewise.bench import plans
-from tilewise.bench.plan_trials import _even_groups
+from tilewise.bench import plan_trials, plans
+from tilewise.bench.plan_trials import ReadyPlan, _even_groups, time_in_turns
 from tilewise.cli.main import main
 from tilewise.devices import gpu
 from tilewise.errors import DeviceUnavailable
@@ -65,3 +69,20 @@ def test_groups_that_are_measured_are_even_and_have_all_rows() -> None:
     ends = _even_groups(operands_of(10, 4, 8, groups=3))
     assert ends is not None and ends.tolist() == [3, 6, 10] and ends.dtype == "int32"
     assert _even_groups(operands_of(10, 4, 8)) is None
+
+
+def test_a_plan_is_timed_behind_each_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that always follows the same plan would be measured with what that one leaves: clocks, caches."""
+    started: list[int] = []
+    ready = [ReadyPlan(functools.partial(started.append, i), i + 1, np.zeros(0), None) for i in range(4)]
+
+    def timed(device: object, launch: Callable[[], None]) -> float:
+        launch()
+        return 6.0 * (started[-1] + 1) ** 2
+
+    monkeypatch.setattr(plan_trials, "_time", timed)
+    times = time_in_turns(cast("Any", None), ready, rounds=40)
+    assert times == [6.0, 12.0, 18.0, 24.0]
+    rounds = [started[i : i + 4] for i in range(0, len(started), 4)]
+    assert len(rounds) == 41 and all(sorted(turn) == [0, 1, 2, 3] for turn in rounds)
+    assert len(set(itertools.pairwise(started))) >= 12

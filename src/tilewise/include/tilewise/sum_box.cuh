@@ -23,21 +23,27 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float> struct alignas(102
     }
 
     // Puts sums of the warpgroup's threads, 64 rows and LINES columns of the instruction, from the one on that `first`
-    // says, which the compiler has to know.
+    // says, which the compiler has to know. From a thread's first place to its others leads what chunk() makes of a number
+    // that is known here: so the compiler need not compute each of them.
     template <unsigned LINES, typename Register, unsigned COUNT>
     __device__ void put(const Register (&all)[COUNT], unsigned first)
     {
         static_assert(LINES % 8 == 0 && LINES <= 64 && LINES / 2 <= COUNT * SUMS_IN<Register>, "the instruction's columns");
         const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % GROUP / LANES;
+        const unsigned down = warp * 16 + lane / 4, across = lane % 4 * 2; // of its first sums
+        Sum *const begin = ACROSS ? chunk(across, down) + down % CHUNK : chunk(down, across) + across % CHUNK;
+        const unsigned place = begin - sums;
 #pragma unroll
         for (unsigned i = 0; i < LINES / 4; ++i) {
-            const unsigned down = warp * 16 + i % 2 * 8 + lane / 4, across = i / 2 * 8 + lane % 4 * 2;
             const auto pair = sum_pair(all, first + i * 2);
+            const unsigned low = i % 2, high = i / 2; // how many times 8 rows and 8 columns of the instruction further
             if (ACROSS) {
-                chunk(across, down)[down % CHUNK] = pair.x;
-                chunk(across + 1, down)[down % CHUNK] = pair.y;
+                Sum *const to = &sums[(place ^ low * 2 * CHUNK) + high * 8 * COLUMNS];
+                to[0] = pair.x;
+                to[COLUMNS] = pair.y;
             } else {
-                *reinterpret_cast<decltype(sum_pair(all, 0)) *>(chunk(down, across) + across % CHUNK) = pair;
+                Sum *const to = &sums[(place ^ (high * 2 ^ high / 4) * CHUNK) + low * 8 * COLUMNS];
+                *reinterpret_cast<decltype(sum_pair(all, 0)) *>(to) = pair;
             }
         }
     }

@@ -152,15 +152,11 @@ template <typename Form> struct TileProducts {
     static __device__ void start_half(SumRegister (&sums)[COUNT], const WidenedHalf &rows, unsigned long long b)
     {
         using Element = typename Form::ElementB;
-        constexpr unsigned APART = wgmma::APART<!Form::B_ALONG_N>;
         wgmma::fence();
         if (ADDS)
-            wgmma::multiply_add<Element, Form::B_ALONG_N>(sums, rows.at[0], b);
+            wgmma::multiply_add<Element, Form::B_ALONG_N>(sums, rows.at, b);
         else
-            wgmma::multiply<Element, Form::B_ALONG_N>(sums, rows.at[0], b);
-#pragma unroll
-        for (unsigned k = 1; k < WidenedHalf::INSTRUCTIONS; ++k)
-            wgmma::multiply_add<Element, Form::B_ALONG_N>(sums, rows.at[k], b + k * APART);
+            wgmma::multiply<Element, Form::B_ALONG_N>(sums, rows.at, b);
         wgmma::commit();
     }
 
@@ -168,6 +164,7 @@ template <typename Form> struct TileProducts {
     static __device__ void add_widened(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
     {
         static_assert(ROWS_64 == 1, "registers of two halves");
+        const typename WidenedHalf::Widen widen;
         unsigned before = 0; // the slot of the step before
 #pragma unroll 1
         for (unsigned step = 0; step < steps; ++step, turn.next()) {
@@ -175,7 +172,7 @@ template <typename Form> struct TileProducts {
             shared.ring.wait_until_full(turn);
 #pragma unroll
             for (unsigned half = 0; half < Form::TILES_OF_B; ++half) {
-                const WidenedHalf rows(&stage.a.elements[begin * STEP_BYTES], half);
+                const WidenedHalf rows(widen, &stage.a.elements[begin * STEP_BYTES], half);
                 start_half<true>(sums.at[0], rows, stage.b[half].descriptor(0));
                 wgmma::wait<1>(); // the half before this one
                 if (half == 0 && step > 0) say_empty(shared, before);
@@ -193,6 +190,7 @@ template <typename Form> struct TileProducts {
         using OfStage = typename Form::StageScales;
         using Next = SumScales<OfStage, Form::SCALED_ROWS, Form::SCALED_COLUMNS, 1, COLUMNS>;
         if (steps.begin == steps.end) return;
+        const typename WidenedHalf::Widen widen;
         SumRegister products[COLUMNS / 2] = {}; // NOTE: or the compiler serialises the products of 16 columns
         Next now(scales, row + begin, column, steps.begin);
         unsigned before = 0;
@@ -201,10 +199,10 @@ template <typename Form> struct TileProducts {
             const auto &stage = shared.stages[turn.slot];
             const Next next(scales, row + begin, column, step);
             shared.ring.wait_until_full(turn);
-            const WidenedHalf first(&stage.a.elements[begin * STEP_BYTES], 0);
+            const WidenedHalf first(widen, &stage.a.elements[begin * STEP_BYTES], 0);
             if (step > steps.begin) add_products(shared, sums, products, now, begin, column, before);
             start_half<false>(products, first, stage.b[0].descriptor(0));
-            const WidenedHalf second(&stage.a.elements[begin * STEP_BYTES], 1);
+            const WidenedHalf second(widen, &stage.a.elements[begin * STEP_BYTES], 1);
             start_half<true>(products, second, stage.b[1].descriptor(0));
             wgmma::wait<1>(); // the registers of the first half, which the next step's rows go to
             now = next, before = turn.slot;

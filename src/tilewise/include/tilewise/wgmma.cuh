@@ -137,7 +137,7 @@ template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
 
 // Four instructions are one statement: how long a kernel takes to compile goes by how often all the sums are named. What
 // follows the sums has the numbers P to V: descriptors of A and B, whether sums count that were there before, how far
-// apart the descriptors are, TYPES and END; or four registers of A, the descriptor of B, TYPES and END.
+// apart the descriptors are, TYPES and END.
 #define TILEWISE_WGMMA(N, COUNT, TYPES, A, B, ADDS, END) \
     "wgmma.mma_async.sync.aligned.m64n" #N "%" #TYPES " {" TILEWISE_LIST_##COUNT "}, " A ", " B ", " ADDS "%" #END ";\n"
 #define TILEWISE_WIDTH(N, REGISTER, KIND, COUNT, P, Q, R, S, T, U, V) \
@@ -156,14 +156,6 @@ template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
                      : TILEWISE_##COUNT(KIND, 0) \
                      : "l"(a), "l"(b), "n"(ADDS), "n"(APART<A_ALONG_K>), "n"(APART<!B_ALONG_N>), \
                        "C"(TYPES<Elements, REGISTER>), "C"(END<OF, !A_ALONG_K, B_ALONG_N>)); \
-    } \
-    template <typename Element, bool B_ALONG_N, bool ADDS> \
-    inline __device__ void issue(REGISTER (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b) \
-    { \
-        asm volatile(TILEWISE_WGMMA(N, COUNT, U, "{%" #P ", %" #Q ", %" #R ", %" #S "}", "%" #T, "", V) \
-                     : TILEWISE_##COUNT(KIND, 0) \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
-                       "C"(TYPES<Element, REGISTER>), "C"(END_FROM_REGISTERS<ADDS, B_ALONG_N>)); \
     }
 #define TILEWISE_WIDTHS(N, COUNT, ...) \
     TILEWISE_WIDTH(N, float, "+f", COUNT, __VA_ARGS__) \
@@ -205,6 +197,34 @@ TILEWISE_WIDTH(224, unsigned, "+r", 56, 56, 57, 58, 59, 60, 61, 62)
 TILEWISE_WIDTH(240, unsigned, "+r", 60, 60, 61, 62, 63, 64, 65, 66)
 TILEWISE_WIDTH(256, unsigned, "+r", 64, 64, 65, 66, 67, 68, 69, 70)
 
+// The same with A in registers, four of each instruction from A on; then the descriptor of B, how far apart those are, and
+// what follows the sums: TYPES, and END of the first instruction and of the others.
+#define TILEWISE_OF(a, i) "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3])
+#define TILEWISE_FOUR(A, B, C, D) "{%" #A ", %" #B ", %" #C ", %" #D "}"
+#define TILEWISE_FROM_REGISTERS(N, COUNT, A, B, C, D, E, F, G, H, I, J, K, L, M, O, P, Q, R, S, T, U, V) \
+    template <typename Element, bool B_ALONG_N, bool ADDS> \
+    inline __device__ void issue(float (&sums)[COUNT], const unsigned (&a)[4][4], unsigned long long b) \
+    { \
+        asm volatile("{\n.reg .b64 b_1, b_2, b_3;\n" \
+                     "add.s64 b_1, %" #R ", %" #S ";\nadd.s64 b_2, b_1, %" #S ";\nadd.s64 b_3, b_2, %" #S ";\n" \
+                     TILEWISE_WGMMA(N, COUNT, T, TILEWISE_FOUR(A, B, C, D), "%" #R, "", U) \
+                     TILEWISE_WGMMA(N, COUNT, T, TILEWISE_FOUR(E, F, G, H), "b_1", "", V) \
+                     TILEWISE_WGMMA(N, COUNT, T, TILEWISE_FOUR(I, J, K, L), "b_2", "", V) \
+                     TILEWISE_WGMMA(N, COUNT, T, TILEWISE_FOUR(M, O, P, Q), "b_3", "", V) "}" \
+                     : TILEWISE_##COUNT("+f", 0) \
+                     : TILEWISE_OF(a, 0), TILEWISE_OF(a, 1), TILEWISE_OF(a, 2), TILEWISE_OF(a, 3), "l"(b), \
+                       "n"(APART<!B_ALONG_N>), "C"(TYPES<Element, float>), "C"(END_FROM_REGISTERS<ADDS, B_ALONG_N>), \
+                       "C"(END_FROM_REGISTERS<true, B_ALONG_N>)); \
+    }
+TILEWISE_FROM_REGISTERS(8, 4, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24)
+TILEWISE_FROM_REGISTERS(16, 8, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28)
+TILEWISE_FROM_REGISTERS(32, 16, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36)
+TILEWISE_FROM_REGISTERS(48, 24, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44)
+TILEWISE_FROM_REGISTERS(64, 32, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52)
+TILEWISE_FROM_REGISTERS(128, 64, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84)
+TILEWISE_FROM_REGISTERS(256, 128, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143,
+                        144, 145, 146, 147, 148)
+
 // sums (64×N) += a (64×K) · b (K×N), where a thread has sums of half as many columns, 8 or a multiple of 16: float32 each,
 // packed pairs of float16, or int32 of int8. K is 128 bytes: 128 elements of 8 bits, 64 of 16, or 32 float32 in tf32, of
 // which the tensor cores leave the lowest 13 bits away. The rows of `a` in shared memory lie along K (else along M), those
@@ -224,10 +244,10 @@ inline __device__ void multiply(Register (&sums)[COUNT], unsigned long long a, u
     issue<Elements, A_ALONG_K, B_ALONG_N, false>(sums, a, b);
 }
 
-// sums += a · b, where K is 16, with what a thread has of `a`, of 16 bits, in registers: of its warp's rows those that it
-// has sums of, and of these k 2·t and 2·t + 1, and those 8 further. The first is in row g, the next in row g + 8.
+// sums += a · b, where K is 64 of 16 bits, with what a thread has of `a` in registers: of each 16 k of its warp's rows those
+// that it has sums of, and of these k 2·t and 2·t + 1, and those 8 further. The first is in row g, the next in row g + 8.
 template <typename Element, bool B_ALONG_N, unsigned COUNT>
-inline __device__ void multiply_add(float32 (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b)
+inline __device__ void multiply_add(float32 (&sums)[COUNT], const unsigned (&a)[4][4], unsigned long long b)
 {
     static_assert(sizeof(Element) == 2, "as pairs");
     issue<Element, B_ALONG_N, true>(sums, a, b);
@@ -235,12 +255,15 @@ inline __device__ void multiply_add(float32 (&sums)[COUNT], const unsigned (&a)[
 
 // The same, whatever the sums were before.
 template <typename Element, bool B_ALONG_N, unsigned COUNT>
-inline __device__ void multiply(float32 (&sums)[COUNT], const unsigned (&a)[4], unsigned long long b)
+inline __device__ void multiply(float32 (&sums)[COUNT], const unsigned (&a)[4][4], unsigned long long b)
 {
     static_assert(sizeof(Element) == 2, "as pairs");
     issue<Element, B_ALONG_N, false>(sums, a, b);
 }
 
+#undef TILEWISE_FOUR
+#undef TILEWISE_OF
+#undef TILEWISE_FROM_REGISTERS
 #undef TILEWISE_WGMMA
 #undef TILEWISE_WIDTH
 #undef TILEWISE_WIDTHS

@@ -5,10 +5,10 @@
 #include <tilewise/element.cuh>
 #include <tilewise/wgmma.cuh>
 
-// Two bytes, the first in the low one, as two elements of 16 bits that share a register: by way of what the hardware makes
-// of them, float16, which has all of them.
-template <typename Wide, typename Narrow> struct Widened {
-    static __device__ unsigned of(unsigned both)
+// Makes of two bytes, the first in the low one, two elements of 16 bits that share a register: by way of what the hardware
+// makes of them, float16, which has all of them.
+template <typename Wide, typename Narrow> struct Widening {
+    __device__ unsigned operator()(unsigned both) const
     {
         unsigned pair;
         if constexpr (SAME<Narrow, float8_e4m3fn>)
@@ -22,25 +22,32 @@ template <typename Wide, typename Narrow> struct Widened {
     }
 };
 
-// Two bytes as the lower halves of 16 bits each, below a byte that both have: so those of int8 are the last digits of a
-// large number, which is taken away again.
-inline __device__ unsigned put_below(unsigned upper, unsigned both) { return __byte_perm(both, upper, 0x4140); }
+// Of int8 the bytes are put below an upper one, so that they are the last digits of a large number, which is taken away
+// again.
+template <unsigned UPPER> struct BytesBelow {
+    // NOTE: a block has one row of threads, but the assembler does not know: a number that it knows it copies for each use.
+    const unsigned upper = UPPER + threadIdx.y;
+    __device__ unsigned of(unsigned both) const { return __byte_perm(both, upper, 0x4140); }
+};
 
-template <> struct Widened<float16, int8> {
-    static __device__ unsigned of(unsigned both)
+template <> struct Widening<float16, int8> {
+    const BytesBelow<0x64> digits;
+
+    __device__ unsigned operator()(unsigned both) const
     {
-        unsigned pair;
-        const unsigned above = put_below(0x64, both ^ 0x8080); // 1024 + 128 + n
-        asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(above), "r"(0x64806480));
+        unsigned pair; // 1024 + 128 + n
+        asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(digits.of(both ^ 0x8080)), "r"(0x64806480));
         return pair;
     }
 };
 
-template <> struct Widened<bfloat16, int8> {
-    static __device__ unsigned of(unsigned both)
+template <> struct Widening<bfloat16, int8> {
+    const BytesBelow<0x43> digits;
+
+    __device__ unsigned operator()(unsigned both) const
     {
         unsigned pair;
-        const unsigned bits = put_below(0x43, both); // 128 + the lower seven, less 128 or, of a negative one, 256
+        const unsigned bits = digits.of(both); // 128 + the lower seven, less 128 or, of a negative one, 256
         asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(bits & 0xff7fff7f), "r"(bits & 0xff80ff80));
         return pair;
     }
@@ -51,24 +58,26 @@ template <> struct Widened<bfloat16, int8> {
 // and 2·t + 1 of rows g and g + 8, and those 8 further.
 template <typename Wide, typename Narrow> struct WidenedRows {
     static constexpr unsigned INSTRUCTIONS = 64 / 16;
-    using Pairs = Widened<Wide, Narrow>;
+    using Widen = Widening<Wide, Narrow>;
     unsigned at[INSTRUCTIONS][4];
 
-    __device__ WidenedRows(const Narrow *rows, unsigned half)
+    __device__ WidenedRows(const Widen &widen, const Narrow *rows, unsigned half)
     {
         const unsigned lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32, g = lane / 4;
-        const char *first = reinterpret_cast<const char *>(rows) + (warp * 16 + g) * 128 + lane % 4 * 2;
+        // Rows lie at multiples of 128 bytes, so that one exclusive or leads from a lane's first bytes to its others.
+        const unsigned first = shared_address(rows) + (warp * 16 + g) * 128 + g * 16 + lane % 4 * 2;
 #pragma unroll
         for (unsigned k = 0; k < INSTRUCTIONS; ++k)
 #pragma unroll
             for (unsigned i = 0; i < 4; ++i) {
-                const char *place = first + ((half * INSTRUCTIONS + k ^ g) * 16) + i % 2 * 8 * 128 + i / 2 * 8;
-                at[k][i] = *reinterpret_cast<const unsigned short *>(place);
+                const void *chunk = __cvta_shared_to_generic(first ^ (half * INSTRUCTIONS + k) * 16);
+                const char *place = static_cast<const char *>(chunk);
+                at[k][i] = *reinterpret_cast<const unsigned short *>(place + i % 2 * 8 * 128 + i / 2 * 8);
             }
 #pragma unroll
         for (unsigned k = 0; k < INSTRUCTIONS; ++k)
 #pragma unroll
             for (unsigned i = 0; i < 4; ++i)
-                at[k][i] = Pairs::of(at[k][i]);
+                at[k][i] = widen(at[k][i]);
     }
 };

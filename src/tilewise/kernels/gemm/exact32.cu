@@ -155,48 +155,67 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsig
     }
 }
 
-// Takes the powers of two back, in two steps, so that nothing overflows on the way that stays finite in the end.
-// wgmma.cuh says which rows and columns the sums of a thread are of.
-inline __device__ void scale(Sums &sums, const float *of_rows, const float *of_columns, unsigned rows, unsigned columns)
-{
-    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP;
-    float of_row[ROWS_64][2];
+// What happens to sums on their way to memory: the powers of two are taken back, in two steps, so that nothing overflows on
+// the way that stays finite in the end. Then comes the epilogue.
+struct Unscaled {
+    static constexpr unsigned RUN = SumBox<false, 64>::RUN;
+
+    const Epilogue &epilogue;
+    const float *of_rows, *of_columns; // roots of the powers
+    float of_run[RUN]; // those of the columns that a thread has
+
+    __device__ Unscaled(const Epilogue &epilogue, const float *of_rows, const float *of_columns, unsigned column,
+                        unsigned width)
+        : epilogue(epilogue), of_rows(of_rows), of_columns(of_columns)
+    {
 #pragma unroll
-    for (unsigned i = 0; i < ROWS_64 * 2; ++i) {
-        const unsigned row = i / 2 * INSTRUCTION_M + warp * 16 + i % 2 * 8 + lane / 4;
-        of_row[i / 2][i % 2] = row < rows ? of_rows[row] : 1;
+        for (unsigned i = 0; i < RUN; ++i)
+            of_run[i] = column + i < width ? of_columns[column + i] : 1;
     }
-#pragma unroll
-    for (unsigned j = 0; j < BLOCK_N / 4; ++j) {
-        const unsigned column = j / 2 * 8 + lane % 4 * 2 + j % 2;
-        const float of_column = column < columns ? of_columns[column] : 1;
-#pragma unroll
-        for (unsigned i = 0; i < ROWS_64 * 2; ++i) {
-            const float root = of_row[i / 2][i % 2] * of_column;
-            float &sum = sums.at[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2];
-            sum = sum * root * root;
-        }
+
+    template <unsigned COUNT> struct Given : Epilogue::template Given<COUNT> {
+        float of_row;
+    };
+    template <unsigned COUNT> __device__ Given<COUNT> read(unsigned row, unsigned column) const
+    {
+        return {epilogue.template read<COUNT>(row, column), of_rows[row]};
     }
-}
+    __device__ void apply(float (&sums)[RUN], const Given<RUN> &given, unsigned row, unsigned column) const
+    {
+#pragma unroll
+        for (unsigned i = 0; i < RUN; ++i)
+            sums[i] = unscale(sums[i], given.of_row * of_run[i]);
+        epilogue.apply(sums, given, row, column);
+    }
+    __device__ float operator()(float sum, unsigned row, unsigned column) const
+    {
+        return epilogue(unscale(sum, of_rows[row] * of_columns[column]), row, column);
+    }
+
+  private:
+    static __device__ float unscale(float sum, float root) { return sum * root * root; }
+};
 
 inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
 
 // A warpgroup stores its results, 64×64 at a time.
 inline __device__ void store(SumBox<false, 64> &box, const Sums &sums, unsigned group, unsigned row, unsigned column,
-                             const Epilogue &epilogue, Matrix<Result> c, bool wide)
+                             const Epilogue &epilogue, const float *of_rows, const float *of_columns, Matrix<Result> c,
+                             bool wide)
 {
     constexpr unsigned ACROSS = BLOCK_N / 64, BOXES = ROWS_64 * ACROSS, AHEAD = 1;
 #pragma unroll 1 // what happens to the sums is compiled once, not for each box
     for (unsigned i = 0; i < BOXES; ++i) {
         const SumBox<false, 64>::Part part(c, row + i / ACROSS * 64, column + i % ACROSS * 64, 64, 64, wide);
-        SumBox<false, 64>::Given<Epilogue, AHEAD> given;
-        if (given.EARLY) given.read(part, epilogue, 0);
+        const Unscaled unscaled(epilogue, of_rows, of_columns, part.column + part.across(), c.width);
+        SumBox<false, 64>::Given<Unscaled, AHEAD> given;
+        if (given.EARLY) given.read(part, unscaled, 0);
         wait_for_warpgroup(group); // all have stored from the box
 #pragma unroll
         for (unsigned j = 0; j < BOXES; ++j)
             if (i == j) box.put<64>(sums.at[j / ACROSS], j % ACROSS * 32);
         wait_for_warpgroup(group);
-        box.store(c, part, given, epilogue);
+        box.store(c, part, given, unscaled);
     }
 }
 
@@ -251,9 +270,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
         const unsigned region = (tiles.matrix() * region_rows + row / WARPGROUP_M) * tiles.columns + tile.column;
         if (threadIdx.x % WARPGROUP == 0) left_out[region] = !exact;
         if (!exact) continue;
-        scale(sums, lines_a.roots + first_row + row, lines_b.roots + first_column + column, c.rows - row,
-              c.columns - column);
         const Matrix<Result> matrix = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
-        store(shared.boxes[group], sums, group, row, column, epilogue.in_stack(stack, which), matrix, wide);
+        store(shared.boxes[group], sums, group, row, column, epilogue.in_stack(stack, which), lines_a.roots + first_row,
+              lines_b.roots + first_column, matrix, wide);
     }
 }
