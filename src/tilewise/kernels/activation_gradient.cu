@@ -57,13 +57,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         if constexpr (GIVEN == Activation::none) {
 #pragma unroll
             for (unsigned i = 0; i < PER_LANE; ++i)
-                of_columns[i] += widen(run.at[i]);
+                of_columns[i] += run.widened(i);
         } else {
             const auto beside = read_run<PER_LANE>(kept, row, column);
             Neighbours<ELEMENT, PER_LANE> through;
 #pragma unroll
             for (unsigned i = 0; i < PER_LANE; ++i) {
-                const float one = through_activation(widen(run.at[i]), widen(beside.at[i]));
+                const float one = through_activation(run.widened(i), beside.widened(i));
                 through.at[i] = narrow<ELEMENT>(one);
                 of_columns[i] += one;
             }

@@ -135,7 +135,7 @@ _BOXES = """
         return {at_once};
     }}
 
-    template <unsigned COUNT> __device__ Given<COUNT> read_lines(unsigned row, unsigned column) const
+    template <unsigned COUNT> __device__ Given<COUNT> read_lines(int row, int column) const
     {{
         Given<COUNT> given = {{}};
 {lines}        return given;

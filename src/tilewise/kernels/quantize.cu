@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         float of_row = 0;
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; ++i) {
-            const float size = fabsf(widen(run.at[i]));
+            const float size = fabsf(run.widened(i));
             of_columns[i] = fmaxf(of_columns[i], size), of_row = fmaxf(of_row, size); // of NaN and a number the number
         }
         if (!of_rows) continue;
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
         for (unsigned i = 0; i < PER_LANE; ++i) {
             const unsigned its = min(column + i, numbers.columns - 1);
             if (i == 0 || largest.column_stride != 0) scale = scale_for(__uint_as_float(*largest.at(row, its)));
-            made.at[i] = narrow<VALUE>(widen(run.at[i]) / scale);
+            made.at[i] = narrow<VALUE>(run.widened(i) / scale);
             const bool first = (scales.row_stride != 0 || row == 0) && (scales.column_stride != 0 || column + i == 0);
             if (first && column + i < numbers.columns) *scales.at(row, column + i) = scale;
         }

@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(LANES *WARPS)
         runs[i] = read_run<PER_LANE>(numbers, first + i, column);
 #pragma unroll
         for (unsigned j = 0; j < PER_LANE; ++j) {
-            const float size = fabsf(widen(runs[i].at[j]));
+            const float size = fabsf(runs[i].widened(j));
             of_columns[j] = fmaxf(of_columns[j], size), of_rows[i] = fmaxf(of_rows[i], size); // of NaN and a number that
         }
     }
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(LANES *WARPS)
 #pragma unroll
         for (unsigned j = 0; j < PER_LANE; ++j) {
             const float scale = scale_for(SHARED_ROWS == TILE ? of_columns[j] : of_rows[i]);
-            made.at[j] = narrow<VALUE>(widen(runs[i].at[j]) / scale);
+            made.at[j] = narrow<VALUE>(runs[i].widened(j) / scale);
             const bool own_row = SHARED_ROWS == 1 || (warp == 0 && i == 0);
             const bool own_column = SHARED_COLUMNS == 1 || (lane == 0 && j == 0);
             if (own_row && own_column && column + j < numbers.columns)

@@ -88,6 +88,12 @@ template <typename T> inline __device__ auto widen_two(const T *both)
     return wide;
 }
 
+template <> inline __device__ auto widen_two(const bfloat16 *both)
+{
+    const unsigned bits = *reinterpret_cast<const unsigned *>(both); // NOTE: or the upper one takes two instructions
+    return float2{__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000)};
+}
+
 #if __CUDA_ARCH__ >= 890
 // Two bytes of e4m3, the first in the low one, as two float16 that share a register. Exact.
 inline __device__ unsigned e4m3_as_float16(unsigned short both)
@@ -243,6 +249,17 @@ template <typename T, unsigned COUNT> union Neighbours {
         for (unsigned i = 0; i < BYTES / ALIGNMENT; ++i)
             static_cast<Words *>(to)[i] = words[i];
     }
+
+    // One of them as a number.
+    __device__ auto widened(unsigned i) const
+    {
+        if constexpr (SAME<T, bfloat16> && COUNT % 2 == 0) {
+            const auto two = widen_two(&at[i / 2 * 2]);
+            return i % 2 ? two.y : two.x;
+        } else {
+            return widen(at[i]);
+        }
+    }
 };
 
 // One has no neighbours.
@@ -251,4 +268,5 @@ template <typename T> union Neighbours<T, 1> {
 
     static __device__ bool are_aligned(const void *) { return true; }
     __device__ void read(const void *from) { at[0] = *static_cast<const T *>(from); }
+    __device__ auto widened(unsigned) const { return widen(at[0]); }
 };

@@ -38,6 +38,12 @@ template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
         return elements + ((BY_ROW ? row * row_stride : 0) + (BY_COLUMN ? column * column_stride : 0));
     }
 
+    // The same of rows and columns that are less than 2³¹: signed, so that what is added to them is added to the address.
+    __device__ T *at(int row, int column) const
+    {
+        return elements + ((BY_ROW ? row * row_stride : 0) + (BY_COLUMN ? column * column_stride : 0));
+    }
+
     // Whether neighbouring columns from this one on can be read at once: as can those that begin a multiple of them later.
     template <unsigned COUNT> __device__ bool lies_at_once(unsigned row, unsigned column) const
     {
@@ -48,7 +54,8 @@ template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
     }
 
     // The elements of neighbouring columns, which can be; where all have the same, only the first one.
-    template <unsigned COUNT> __device__ Neighbours<Element, COUNT> read_at_once(unsigned row, unsigned column) const
+    template <unsigned COUNT, typename Index>
+    __device__ Neighbours<Element, COUNT> read_at_once(Index row, Index column) const
     {
         Neighbours<Element, COUNT> found;
         if constexpr (COUNT == 1 || !BY_COLUMN)
@@ -83,7 +90,7 @@ template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
 
     template <unsigned COUNT> static __device__ auto value(const Neighbours<Element, COUNT> &found, unsigned i)
     {
-        return widen(found.at[BY_COLUMN ? i : 0]);
+        return found.widened(BY_COLUMN ? i : 0);
     }
 
     // Two values rounded to a type of 16 bits and packed.

@@ -86,11 +86,12 @@ template <typename Result, typename Epilogue> struct FinishedBox {
     {
         const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % (WARPS * LANES) / LANES;
         const unsigned down = row + warp * WARP_ROWS + lane / 4, across = column + lane % 4 * 2;
+        const int signed_down = down, signed_across = across; // EpilogueArray::at() says why
         const bool whole = row + Box::ROWS <= height && column + Box::COLUMNS <= width;
         if (whole && epilogue.template lines_lie_at_once<2>(down, across)) {
 #pragma unroll
             for (unsigned i = 0; i < PAIRS; ++i)
-                pairs[i] = epilogue.template read_lines<2>(down + i % 2 * 8, across + i / 2 * 8);
+                pairs[i] = epilogue.template read_lines<2>(signed_down + int(i % 2) * 8, signed_across + int(i / 2) * 8);
         } else {
 #pragma unroll
             for (unsigned i = 0; i < PAIRS; ++i)

@@ -304,7 +304,10 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
             typename Finished::Sum numbers[Box::SUMS];
 #pragma unroll
             for (unsigned j = 0; j < Boxes::COUNT; ++j)
-                if (i == j) take_numbers(numbers, sums[j / Boxes::OF_ROWS], j % Boxes::OF_ROWS * Box::SUMS);
+                if (i == j) {
+                    asm volatile(""); // NOTE: or the compiler selects each number from those of all boxes
+                    take_numbers(numbers, sums[j / Boxes::OF_ROWS], j % Boxes::OF_ROWS * Box::SUMS);
+                }
             const auto next = box_at(i + 1, tile, epilogue, c);
             here.finish(numbers, given, next, i + 1 < Boxes::COUNT, boxes[0], box, wait_until_free);
         } else {
