@@ -59,9 +59,11 @@ struct Stage {
     OperandTile<float16, BLOCK_N, true, 1, false> b[2];
 };
 
+using Box = SumBox<false, 64>;
+
 struct Shared {
     Stage stages[STAGES];
-    SumBox<false, 64> boxes[CONSUMERS];
+    Box boxes[CONSUMERS];
     Ring<STAGES> ring;
 };
 using Turn = Ring<STAGES>::Turn;
@@ -158,19 +160,16 @@ inline __device__ void consume(Shared &shared, Sums &sums, unsigned begin, unsig
 // What happens to sums on their way to memory: the powers of two are taken back, in two steps, so that nothing overflows on
 // the way that stays finite in the end. Then comes the epilogue.
 struct Unscaled {
-    static constexpr unsigned RUN = SumBox<false, 64>::RUN;
-
     const Epilogue &epilogue;
-    const float *of_rows, *of_columns; // roots of the powers
-    float of_run[RUN]; // those of the columns that a thread has
+    const float *of_rows; // roots of the powers
+    float of_columns[Box::RUN]; // those of the columns that a thread has of a part of C
 
-    __device__ Unscaled(const Epilogue &epilogue, const float *of_rows, const float *of_columns, unsigned column,
-                        unsigned width)
-        : epilogue(epilogue), of_rows(of_rows), of_columns(of_columns)
+    __device__ Unscaled(const Epilogue &epilogue, const float *of_rows, const float *of_all_columns, const Box::Part &part)
+        : epilogue(epilogue), of_rows(of_rows)
     {
 #pragma unroll
-        for (unsigned i = 0; i < RUN; ++i)
-            of_run[i] = column + i < width ? of_columns[column + i] : 1;
+        for (unsigned i = 0; i < Box::RUN; ++i)
+            of_columns[i] = part.across() + i < part.width ? of_all_columns[part.column + part.across() + i] : 1;
     }
 
     template <unsigned COUNT> struct Given : Epilogue::template Given<COUNT> {
@@ -180,41 +179,69 @@ struct Unscaled {
     {
         return {epilogue.template read<COUNT>(row, column), of_rows[row]};
     }
-    __device__ void apply(float (&sums)[RUN], const Given<RUN> &given, unsigned row, unsigned column) const
+    __device__ void apply(float (&sums)[Box::RUN], const Given<Box::RUN> &given, unsigned row, unsigned column) const
     {
 #pragma unroll
-        for (unsigned i = 0; i < RUN; ++i)
-            sums[i] = unscale(sums[i], given.of_row * of_run[i]);
+        for (unsigned i = 0; i < Box::RUN; ++i)
+            sums[i] = unscale(sums[i], given.of_row, i);
         epilogue.apply(sums, given, row, column);
     }
-    __device__ float operator()(float sum, unsigned row, unsigned column) const
+
+    // Those that are not stored as runs have been unscaled in their box.
+    __device__ void unscale_rest(Box &box, const Box::Part &part) const
     {
-        return epilogue(unscale(sum, of_rows[row] * of_columns[column]), row, column);
+        if (part.across() < part.whole * Box::RUN) return;
+        const auto root_of = [&](unsigned i) { return part.down(i) < part.height ? of_rows[part.row + part.down(i)] : 1; };
+        float next = root_of(0);
+#pragma unroll 1
+        for (unsigned i = 0; i < Box::Part::RUNS; ++i) {
+            const float of_row = next;
+            next = root_of(i + 1);
+#pragma unroll
+            for (unsigned first = 0; first < Box::RUN; first += Box::CHUNK) {
+                Neighbours<float, Box::CHUNK> sums;
+                float *const place = box.chunk(part.down(i), part.across() + first);
+                sums.read(place);
+#pragma unroll
+                for (unsigned j = 0; j < Box::CHUNK; ++j)
+                    sums.at[j] = unscale(sums.at[j], of_row, first + j);
+                sums.write(place);
+            }
+        }
     }
+    __device__ float operator()(float sum, unsigned row, unsigned column) const { return epilogue(sum, row, column); }
 
   private:
-    static __device__ float unscale(float sum, float root) { return sum * root * root; }
+    __device__ float unscale(float sum, float of_row, unsigned column) const
+    {
+        const float root = of_row * of_columns[column];
+        return sum * root * root;
+    }
 };
 
 inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
 
 // A warpgroup stores its results, 64×64 at a time.
-inline __device__ void store(SumBox<false, 64> &box, const Sums &sums, unsigned group, unsigned row, unsigned column,
+inline __device__ void store(Box &box, const Sums &sums, unsigned group, unsigned row, unsigned column,
                              const Epilogue &epilogue, const float *of_rows, const float *of_columns, Matrix<Result> c,
                              bool wide)
 {
     constexpr unsigned ACROSS = BLOCK_N / 64, BOXES = ROWS_64 * ACROSS, AHEAD = 1;
 #pragma unroll 1 // what happens to the sums is compiled once, not for each box
     for (unsigned i = 0; i < BOXES; ++i) {
-        const SumBox<false, 64>::Part part(c, row + i / ACROSS * 64, column + i % ACROSS * 64, 64, 64, wide);
-        const Unscaled unscaled(epilogue, of_rows, of_columns, part.column + part.across(), c.width);
-        SumBox<false, 64>::Given<Unscaled, AHEAD> given;
+        const Box::Part part(c, row + i / ACROSS * 64, column + i % ACROSS * 64, 64, 64, wide);
+        const Unscaled unscaled(epilogue, of_rows, of_columns, part);
+        Box::Given<Unscaled, AHEAD> given;
         if (given.EARLY) given.read(part, unscaled, 0);
         wait_for_warpgroup(group); // all have stored from the box
 #pragma unroll
         for (unsigned j = 0; j < BOXES; ++j)
             if (i == j) box.put<64>(sums.at[j / ACROSS], j % ACROSS * 32);
         wait_for_warpgroup(group);
+        if (part.whole * Box::RUN < part.width) {
+            unscaled.unscale_rest(box, part);
+            wait_for_warpgroup(group); // others store it
+        }
         box.store(c, part, given, unscaled);
     }
 }
