@@ -49,9 +49,10 @@ def units_off(got: Matrix, a: Matrix, b: Matrix) -> float:
 
 @pytest.mark.few("64x64x64")
 @pytest.mark.parametrize("partition", SPEC.settings["partition"])
-def test_every_tile_is_right(partition: str) -> None:
+@pytest.mark.parametrize("n", [150, 151], ids=["by elements", "in runs, and a few elements"])
+def test_every_tile_is_right(partition: str, n: int) -> None:
     """Sizes that end inside of a tile, and more tiles than blocks; errors are smaller than those of sums in float32."""
-    a, b = normal(300, 200), normal(200, 150)
+    a, b = normal(300, 200), normal(200, n)
     assert units_off(in_parts(a, b, partition=partition, tiles=2), a, b) < 4
 
 
@@ -253,9 +254,8 @@ def test_what_it_cannot_have_is_refused() -> None:
             )
 
 
-def test_the_checker_finds_nothing() -> None:
+@pytest.mark.parametrize("n", [100, 70], ids=["in runs, and a few elements", "by elements"])
+def test_the_checker_finds_nothing(n: int) -> None:
     """In any order of threads; with parts of C left out, too."""
-    plan = SPEC.plan(
-        operands_of(150, 100, 140, arithmetic="exact32"), "h200", SPEC.complete({"partition": "128x64x64"})
-    )
-    assert tw.check(plan) == []
+    operands = operands_of(150, n, 140, arithmetic="exact32")
+    assert tw.check(SPEC.plan(operands, "h200", SPEC.complete({"partition": "128x64x64"}))) == []
