@@ -20,6 +20,7 @@ import numpy as np
 import tilewise as tw
 from tilewise.gpus import find
 from tilewise.instruments.occupancy import Occupancy, occupancy
+from tilewise.interop import numpy_dtype
 from tilewise.kernels import KERNELS
 from tilewise.kernels.spec import Step
 from tilewise.planner import Candidate, choose, operands_of, target_of
@@ -61,7 +62,7 @@ class Case:
     result: str | None = None
     arithmetic: str | None = None
     groups: int = 0
-    epilogue: bool = False
+    epilogue: str = ""  # the type of its arrays
     scales: tuple[int, int] = (0, 0)  # rows of A and columns of B that share scales of terms
     copied: bool = False  # whether an operand is widened first
     entry: int = 0  # which of the plan's launches
@@ -78,7 +79,7 @@ class Case:
         types = f"{self.dtype}·{self.b_dtype}" if self.b_dtype else self.arithmetic or self.dtype
         problem = f"{types} {self.layout} {'x'.join(map(str, self.size))}"
         more = (f"to {self.result}" if self.result else "", f"in {self.groups} groups" if self.groups else "",
-                "with an epilogue" if self.epilogue else "",
+                "with an epilogue" * bool(self.epilogue), f"of {self.epilogue}" if self.epilogue == self.dtype else "",
                 f"scales of {self.scales[0]} and {self.scales[1]}" if any(self.scales) else "", f"launch {self.entry}" if self.entry else "")  # fmt: skip
         return " ".join(part for part in (self.arch, problem, *more, settings) if part)
 
@@ -189,17 +190,19 @@ CASES = (
     _mma("rtx4090", "float32", "128x128x16", r"HMMA\.1688\.F32\.TF32", r"LDSM\.16\.M88\.4", _COPIES,
          arithmetic="tf32", given=_SMALL),
     _mma("h200", "float32", "64x64x32", r"HMMA\.1688\.F32\.TF32", "LDS", _COPIES, layout="tn", arithmetic="tf32",
-         given={"stages": 3}, epilogue=True),
+         given={"stages": 3}, epilogue="float32"),
     _mma("a100", "float16", "64x64x64", r"HMMA\.16816\.F32", r"STS\.U16", size=(4093, 4093, 4093), wide=False),
     _mma("rtx4090", "float8_e4m3fn", "128x128x64", r"QMMA\.16832\.F32\.E4M3\.E4M3", r"LDSM\.16\.M88\.4", _COPIES, "FADD",
          layout="nt", given={"stages": 3}),
     _mma("rtx4090", "float8_e5m2", "64x64x128", r"QMMA\.16832\.F32\.E5M2\.E5M2", r"LDSM\.16\.M88\.4", _COPIES, "FADD",
-         layout="nt", given={"stages": 3}, epilogue=True),
+         layout="nt", given={"stages": 3}, epilogue="float32"),
     _mma("a100", "int8", "128x256x128", r"IMMA\.16832\.S8\.S8", r"LDSM\.16\.M88\.4", _COPIES, layout="nt"),
     _wgmma("bfloat16", "128x256x64", r"UTMALDG\.2D\.MULTICAST", r"UTMASTG\.2D", r"STSM\.16\.M88\.4", given={"cluster": "2x1"}),
     _wgmma("float16", "64x256x64", r"UTMASTG\.2D", layout="tt", result="float32", given={"pingpong": 1, "tiles": 4}),
     _wgmma("bfloat16", "128x128x64", r"UTMALDG\.4D", size=(8192, 2048, 7168), groups=64, layout="nt"),
-    _wgmma("bfloat16", "128x128x64", r"STG\.E\.128", r"LDG\.E\.128", epilogue=True),
+    _wgmma("bfloat16", "128x128x64", r"STG\.E\.128", r"LDG\.E\.128", epilogue="float32"),
+    _wgmma("bfloat16", "128x128x64", r"UTMASTG\.2D", r"LDGSTS\S*\.128\S*", r"STSM\S*", epilogue="bfloat16",
+           given={"pingpong": 1, "tiles": 8}, size=(4096, 4096, 4096)),
     _wgmma("float32", "128x192x32", r"UTMALDG\.2D\.MULTICAST", r"UTMASTG\.2D", layout="nt", arithmetic="tf32",
            given={"cluster": "2x1"}),
     _wgmma("float16", "128x256x64", r"UTMASTG\.2D", r"STSM\.16\.M88\.4", arithmetic="f16",
@@ -272,7 +275,8 @@ def _candidate(case: Case) -> Candidate:
     epilogue = None
     if case.epilogue:
         m, n, _ = case.size
-        whole = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (m, n), (4, 4))
+        one = np.zeros(1, numpy_dtype(case.epilogue))
+        whole = np.lib.stride_tricks.as_strided(one, (m, n), (n * one.itemsize, one.itemsize))
         epilogue = tw.epilogue("gelu(acc * s + row) + full", s=0.5, row=whole[0], full=whole)
     if any(case.scales):
         epilogue = _scaled(case)

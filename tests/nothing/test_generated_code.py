@@ -167,6 +167,14 @@ def test_a_launch_that_may_begin_early_waits_before_it_touches_memory(
 # ── the checks themselves ──
 
 
+@pytest.mark.parametrize(
+    "case", [one for one in CASES if one.epilogue == "bfloat16"], ids=lambda case: case.name
+)
+def test_an_epilogue_takes_the_sums_of_a_box_as_they_are(case: Case) -> None:
+    """Selected by the box's number from those of all boxes, each takes as many instructions as there are boxes."""
+    assert not [one.text for one in generate(case).code if one.family == "FSEL"]
+
+
 def test_operands_in_one_bank_are_counted() -> None:
     """Of registers that are even, or odd; not what is kept for reuse in its place, nor what is no register."""
     texts = {
