@@ -34,14 +34,25 @@ template <typename T> inline __device__ T tanh_grad(T x)
     return T(1) - y * y;
 }
 
+// 1/(1 + 2^y), which is off by a few units in the last place. In single precision activations come to it, without a branch
+// and without a division.
+inline __device__ float one_over_one_plus_exp2(float y)
+{
+    float power, share;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(1 + power));
+    return share;
+}
+
 template <typename T> inline __device__ T sigmoid(T x) { return T(1) / (T(1) + ::exp(-x)); }
+inline __device__ float sigmoid(float x) { return one_over_one_plus_exp2(x * -1.44269504f); } // by log2(e)
 template <typename T> inline __device__ T sigmoid_grad(T x)
 {
     const T y = sigmoid(x);
     return y * (T(1) - y);
 }
 
-template <typename T> inline __device__ T silu(T x) { return x / (T(1) + ::exp(-x)); }
+template <typename T> inline __device__ T silu(T x) { return x * sigmoid(x); }
 template <typename T> inline __device__ T silu_grad(T x)
 {
     const T y = sigmoid(x);
@@ -59,22 +70,26 @@ template <typename T> inline __device__ T below(T x)
 inline __device__ float below(float x)
 {
     const float square = x * x;
-    float p = -5.06723774e-09f, power, share;
+    float p = -5.06723774e-09f;
     p = p * square + 3.81631338e-07f;
     p = p * square - 1.14398345e-05f;
     p = p * square + 0.000159579940f;
     p = p * square + 9.40492173e-05f;
     p = p * square - 0.104835123f;
     p = p * square - 2.30220938f;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * p));
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(1 + power));
-    return share;
+    return one_over_one_plus_exp2(x * p);
 }
 
 template <typename T> inline __device__ T gelu(T x) { return x * below(x); }
 template <typename T> inline __device__ T gelu_grad(T x)
 {
     return below(x) + x * T(0.3989422804014327) * ::exp(T(-0.5) * x * x);
+}
+inline __device__ float gelu_grad(float x)
+{
+    float bell;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(bell) : "f"(x * x * -0.721347520f)); // by -log2(e)/2
+    return below(x) + x * 0.398942280f * bell;
 }
 
 // The same by the usual approximation of Φ.
@@ -87,6 +102,15 @@ template <typename T> inline __device__ T gelu_tanh_grad(T x)
 {
     const T y = bend(x), slope = T(0.7978845608028654) * (T(1) + T(3 * 0.044715) * x * x);
     return T(0.5) * (T(1) + y) + T(0.5) * x * (T(1) - y * y) * slope;
+}
+
+// 0.5 + 0.5·tanh(u) is 1/(1 + e^(-2·u)).
+inline __device__ float bend_exponent(float x) { return x * (-2.30220820f - 0.102943240f * x * x); } // of 2
+inline __device__ float gelu_tanh(float x) { return x * one_over_one_plus_exp2(bend_exponent(x)); }
+inline __device__ float gelu_tanh_grad(float x)
+{
+    const float y = bend_exponent(x), share = one_over_one_plus_exp2(y), rest = one_over_one_plus_exp2(-y);
+    return share + x * (1.59576912f + 0.214064474f * x * x) * share * rest;
 }
 
 } // namespace activation
