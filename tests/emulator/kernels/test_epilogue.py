@@ -14,6 +14,7 @@ import tilewise as tw
 from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
+from tilewise.error_bounds import _SMOOTH
 from tilewise.errors import ArgumentError
 from tilewise.expression import FUNCTIONS, EpilogueCall, parse
 from tilewise.kernels import KERNELS
@@ -286,6 +287,45 @@ def test_every_function_has_the_digits_of_float64() -> None:
         result = tw.matmul(a, b, epilogue=epilogue, device="emulator")
         assert result.dtype == np.float64
         assert_right(result, a, b, epilogue)
+
+
+APPROXIMATED = tuple(
+    f"{name}{end}" for name in ("gelu", "gelu_tanh", "silu", "sigmoid") for end in ("", "_grad")
+)
+
+
+def test_activations_of_float32_are_as_near_as_the_documentation_says() -> None:
+    """In units in the last place of the larger of 1 and |x|; what is left of a sum far below 0 in parts of itself."""
+    x = np.concatenate([np.linspace(-20, 20, 2**14, dtype=np.float32), RANDOM.uniform(-9, 9, 2**12)]).astype(
+        "f4"
+    )
+    found = np.full((len(APPROXIMATED), len(x)), np.nan, np.float32)
+    lines = "".join(f"found[{i} * n + i] = activation::{name}(x[i]);" for i, name in enumerate(APPROXIMATED))
+    source = f"""#include <tilewise/activation.cuh>
+        extern "C" __global__ void all(const float *x, unsigned n, float *found)
+        {{ const unsigned i = blockIdx.x * blockDim.x + threadIdx.x; {lines} }}"""
+    tw.Kernel(source, "all", "sm_80")(len(x) // 256, 256, [x, np.uint32(len(x)), found], device="emulator")
+    wide = x.astype(np.float64)
+    for name, got in zip(APPROXIMATED, found, strict=True):
+        exact = np.asarray(_SMOOTH[name][0](wide), np.float64)
+        apart = np.abs(got - exact)
+        assert (apart / np.maximum(np.abs(wide), 1) * 2**24).max() < 2.5, name
+        left = (wide < 0) & (wide > -5) & (np.abs(exact) > 1e-6)
+        most = {"gelu": 0.02, "gelu_tanh": 3e-6, "silu": 5e-7}.get(name, 1)
+        assert (apart[left] / np.abs(exact[left])).max() < most, name
+
+
+@pytest.mark.parametrize("name", APPROXIMATED)
+def test_activations_of_float32_end_where_float64s_do(name: str) -> None:
+    """Beyond what powers of two reach, and of what is no number."""
+    x = np.array([[-np.inf, -3e38, -200, -100, -0.0, 0, 100, 200, 3e38, np.inf, np.nan]], np.float32)
+    zeros = np.zeros((1, 1), np.float32), np.zeros((1, x.size), np.float32)
+    epilogue = tw.epilogue(f"acc + {name}(x)", x=x)
+    with np.errstate(all="ignore"):
+        exact = _SMOOTH[name][0](x.astype(np.float64))
+    got = tw.matmul(*zeros, epilogue=epilogue, device="emulator")
+    finite = np.isfinite(exact)
+    assert np.allclose(got[finite], exact[finite], rtol=1e-6, atol=1e-30), (got, exact)
 
 
 def test_special_values_come_through() -> None:

@@ -110,7 +110,8 @@ inline __device__ float gelu_tanh(float x) { return x * one_over_one_plus_exp2(b
 inline __device__ float gelu_tanh_grad(float x)
 {
     const float y = bend_exponent(x), share = one_over_one_plus_exp2(y), rest = one_over_one_plus_exp2(-y);
-    return share + x * (1.59576912f + 0.214064474f * x * x) * share * rest;
+    const float square = fminf(x * x, 1e9f); // where nothing is left to multiply, but infinity would make NaN of that
+    return share + x * share * rest * (1.59576912f + 0.214064474f * square);
 }
 
 } // namespace activation
