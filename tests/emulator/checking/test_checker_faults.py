@@ -118,6 +118,40 @@ def test_who_used_the_memory_of_a_block_that_exits_is_named() -> None:
     assert not kernel.check(2, 128, [y, 0], cluster=2, order="eager")
 
 
+def test_lanes_that_come_by_a_clusters_barrier_pass_it_for_no_others() -> None:
+    """Half a warp does not wait at it; that it goes on is what the last warp waits for before it arrives."""
+    text = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u32 ordered) .reqnctapercluster 2 {
+.reg .b32 %t, %b, %v, %s, %at, %ordered; .reg .pred %p, %skip, %w, %r, %o; .shared .align 4 .b32 s[64]; .shared .b32 flag;
+mov.u32 %t, %tid.x; mov.u32 %b, %cluster_ctarank; ld.param.u32 %ordered, [ordered]; setp.ne.u32 %o, %ordered, 0;
+mov.u32 %s, s; mad.lo.u32 %at, %t, 4, %s; st.shared.u32 [%at], 0; st.volatile.shared.u32 [flag], 0;
+barrier.cluster.arrive; barrier.cluster.wait;
+setp.eq.u32 %w, %b, 0; setp.lt.and.u32 %w, %t, 32, %w;
+@%w st.shared.u32 [%at], %t;
+@!%o bra ON;
+barrier.cluster.arrive; barrier.cluster.wait;
+ON:
+setp.eq.u32 %r, %b, 1; setp.ge.and.u32 %p, %t, 32, %r; setp.lt.and.u32 %r, %t, 32, %r; setp.ge.and.u32 %skip, %t, 16, %r;
+@!%p bra COME;
+AGAIN: ld.volatile.shared.u32 %v, [flag]; setp.eq.u32 %o, %v, 0; @%o bra AGAIN;
+fence.acq_rel.cluster;
+COME:
+barrier.cluster.arrive;
+@!%skip barrier.cluster.wait;
+mapa.shared::cluster.u32 %at, %at, 0;
+@%skip ld.shared::cluster.u32 %v, [%at];
+fence.acq_rel.cluster; @%skip st.volatile.shared.u32 [flag], 1;
+ret; }"""
+    kernel = tw.Kernel.from_ptx(text, "k")
+    for order in ("eager", "late", 3):
+        (found,) = kernel.check(2, 64, [0], cluster=2, order=order)
+        assert (found.kind, found.count) == ("read-write", 16), told([found])
+        assert {side.ptx_line for side in (found.now, found.before) if side} == {10, 22}, told([found])
+        assert not kernel.check(2, 64, [1], cluster=2, order=order)
+
+
 def test_lanes_that_touch_several_arrays_are_checked_in_each() -> None:
     """Whichever lies first, and whichever the first lanes touch; the two lie close together."""
     text = """extern "C" __global__ void both(unsigned long long p, unsigned long long q, int *y, int apart) {
