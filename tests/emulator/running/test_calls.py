@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -291,6 +293,77 @@ call (%d), own, (%where, %a);"""
 def test_functions_that_call_one_another(rng: np.random.Generator) -> None:
     a = rng.integers(0, 60, COUNT).astype(np.int32)
     assert (call(PARITY, "call (%d), even, (%a);", a) == 1 - a % 2).all()
+
+
+# What a call within leaves alone: by how it is named, a function of one number, and what it gives.
+KEEPS: dict[str, tuple[str, Callable[[int], int]]] = {}
+
+
+def keeps(text: str) -> Callable[[Callable[[int], int]], Callable[[int], int]]:
+    """Add a function's PTX to ``KEEPS``, by the name of its model."""
+
+    def add(model: Callable[[int], int]) -> Callable[[int], int]:
+        head = f".func (.param .b32 r) {model.__name__}(.param .b32 v) {{ .reg .b32 %v, %x, %y, %i; .reg .pred %n, %q;"
+        KEEPS[model.__name__] = f"{head} .param .b32 p, a; ld.param.s32 %v, [v]; {text} }}", model
+        return model
+
+    return add
+
+
+@keeps(
+    """st.param.b32 [r], %v; setp.le.s32 %n, %v, 0; @%n ret; and.b32 %x, %v, 1; setp.eq.s32 %q, %x, 1;
+sub.s32 %x, %v, 1; st.param.b32 [p], %x; call (a), predicate, (p); ld.param.b32 %x, [a];
+@%q add.s32 %x, %x, 5; @!%q shl.b32 %x, %x, 1; st.param.b32 [r], %x; ret;"""
+)
+def predicate(v: int) -> int:
+    return v if v <= 0 else predicate(v - 1) + 5 if v & 1 else predicate(v - 1) * 2
+
+
+@keeps(
+    """mov.u32 %y, 1; mov.u32 %i, 0; AGAIN: setp.ge.s32 %q, %i, %v; @%q bra DONE;
+st.param.b32 [p], %i; call (a), loop, (p); ld.param.b32 %x, [a]; add.s32 %y, %y, %x; add.s32 %i, %i, 1; bra AGAIN;
+DONE: st.param.b32 [r], %y; ret;"""
+)
+def loop(v: int) -> int:
+    return 1 + sum(loop(i) for i in range(v))
+
+
+@keeps(
+    """PLACES: .branchtargets ZERO, ONE, TWO; st.param.b32 [r], 1; setp.le.s32 %n, %v, 0; @%n ret;
+mul.lo.s32 %x, %v, 10; mul.lo.s32 %y, %v, 100; rem.s32 %i, %v, 3;
+sub.s32 %v, %v, 1; st.param.b32 [p], %v; call (a), table, (p); brx.idx %i, PLACES;
+ZERO: ld.param.b32 %x, [a]; bra ON; ONE: bra ON; TWO: mov.b32 %x, %y; ON: st.param.b32 [r], %x; ret;"""
+)
+def table(v: int) -> int:
+    return 1 if v <= 0 else (table(v - 1), v * 10, v * 100)[v % 3]
+
+
+@keeps(
+    """.param .align 8 .b8 q[8]; .reg .b64 %l; st.param.b32 [r], %v; setp.le.s32 %n, %v, 0; @%n ret;
+st.param.b32 [q+4], %v; sub.s32 %x, %v, 1; st.param.b32 [p], %x; call (a), part, (p); ld.param.b32 %x, [a];
+st.param.b32 [q], %x; ld.param.b64 %l, [q]; mov.b64 {%x, %y}, %l; mad.lo.s32 %x, %x, 3, %y; st.param.b32 [r], %x; ret;"""
+)
+def part(v: int) -> int:
+    """Half of a parameter is written before the call, and the other half behind it."""
+    return v if v <= 0 else part(v - 1) * 3 + v
+
+
+@keeps(
+    """st.param.b32 [r], %v; setp.le.s32 %n, %v, 0; @%n ret; .param .b32 s; mov.b32 %y, 7; st.param.b32 [s], 50;
+and.b32 %x, %v, 1; setp.eq.s32 %q, %x, 0;
+sub.s32 %x, %v, 1; st.param.b32 [p], %x; call (a), guarded, (p); ld.param.b32 %x, [a];
+@%q mov.b32 %y, 1; @%q st.param.b32 [s], 20; add.s32 %x, %x, %y; ld.param.b32 %y, [s]; add.s32 %x, %x, %y; st.param.b32 [r], %x; ret;"""
+)
+def guarded(v: int) -> int:
+    """A write with a guard leaves what was there before in other lanes."""
+    return v if v <= 0 else guarded(v - 1) + (57 if v & 1 else 21)
+
+
+@pytest.mark.parametrize("name", KEEPS)
+def test_a_recursive_call_keeps_what_is_read_behind_it(name: str, rng: np.random.Generator) -> None:
+    text, model = KEEPS[name]
+    a = rng.integers(-2, 7, COUNT).astype(np.int32)
+    assert call(text, CALL.format("%a", name, "%d"), a).tolist() == [model(n) for n in a.tolist()]
 
 
 def test_recursion_that_never_ends_overflows_the_stack(rng: np.random.Generator) -> None:
