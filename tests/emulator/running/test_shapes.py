@@ -371,6 +371,9 @@ KNOWN: dict[str, tuple[Lanes, int, int | None] | None] = {
     "mad.hi.u32 %d, %laneid, 4, 1024;": None,
     "mul.lo.u32 %d, %laneid, 134217728;": None,  # the last lane's is beyond 2**31
     "shr.u32 %d, %c, 3;": (tuple(lane >> 3 for lane in LANES), 2, 12),
+    "shr.u32 %d, %h, 3;": None,  # 2**31 and a lane's number: less than 0, or not
+    "shr.s32 %d, %h, 3;": None,
+    "shr.u32 %d, 96, 3;": (ZERO, 0, None),
     "and.b32 %d, %c, -8;": (tuple(lane & -8 for lane in LANES), 5, 96),
     "sub.u32 %d, %c, 32;": (LANES, 6, 64),
     "mul.lo.u32 %d, %laneid, -134217728;": None,
@@ -385,10 +388,14 @@ KNOWN: dict[str, tuple[Lanes, int, int | None] | None] = {
     "setp.le.u32 %p, %tid.x, 64;": None,
     "setp.eq.u32 %p, %tid.x, 64;": None,
     "setp.lt.u32 %p, %tid.x, 2147483648;": None,
+    "setp.lt.u32 %p, %laneid, 32;": (ZERO, 0, None),
+    "setp.lt.and.u32 %p, %tid.x, 64, %q;": None,
     "setp.lt.u32 %p, %tid.x, %n;": None,
     "selp.b32 %d, 4, 8, %q;": (ZERO, 0, None),
     "shfl.sync.idx.b32 %d, %tid.x, 3, 31, -1;": (ZERO, 0, None),
     "cvt.u64.u32 %l, %tid.x;": (LANES, 5, None),
+    "cvt.u32.u64 %d, %k;": (LANES, 32, None),
+    "cvt.u32.u32 %l, %tid.x;": None,  # it is the sum that is made wider
     "mul.wide.u32 %l, %tid.x, 4;": (BY_FOUR, 7, None),
     "mul.wide.s32 %l, %laneid, -4;": (tuple(-4 * lane for lane in LANES), 64, 0),
 }
@@ -399,8 +406,8 @@ def test_what_is_known_of_a_step(text: str) -> None:
     """As much as can be known: what is not found out costs only time."""
     program = f"""
 .version 9.0 .target sm_90 .address_size 64 .visible .entry k(.param .u32 given) {{
-.reg .pred %p, %q; .reg .b32 %c, %d, %n, %m, %o, %s; .reg .b64 %l; ld.param.u32 %n, [given]; shl.b32 %m, %n, 5;
-add.u32 %c, %laneid, 96; and.b32 %o, %laneid, 1; mad.lo.u32 %s, %o, 32, %m; setp.eq.u32 %q, %n, 7; {text} ret; }}"""
+.reg .pred %p, %q; .reg .b32 %c, %d, %h, %n, %m, %o, %s; .reg .b64 %k, %l; ld.param.u32 %n, [given]; shl.b32 %m, %n, 5;
+cvt.u64.u32 %k, %laneid; add.u32 %h, %laneid, 2147483648; add.u32 %c, %laneid, 96; and.b32 %o, %laneid, 1; mad.lo.u32 %s, %o, 32, %m; setp.eq.u32 %q, %n, 7; {text} ret; }}"""
     register = next(name for name in ("%d", "%p", "%l") if f" {name}," in text.split(";")[0])
     shape = AnalysedProgram(parse(program), "k", (256, 1, 1)).general.shapes[register]
     assert (None if shape is None else (shape.lanes, shape.zeros, shape.value)) == KNOWN[text]

@@ -64,11 +64,7 @@ class Shape:
         lanes = _ZERO if self.uniform else tuple(lane * factor for lane in self.lanes)
         return Shape(lanes, zeros, value)._limited()
 
-    def shifted_right(self, by: int, bits: int) -> Shape | None:
-        if self.uniform:
-            known = self.value is not None and 0 <= self.value < 2 ** (bits - 1)
-            value = self.value >> by if known and self.value is not None else None
-            return Shape(zeros=max(0, min(self.zeros, bits) - by), value=value)
+    def shifted_right(self, by: int) -> Shape | None:
         if not self.apart or (self.value is None and self.zeros < by):
             return VECTOR
         if self.value is None:

@@ -307,7 +307,7 @@ class Analysis:
             case "shifted left" if (by := sources[1].constant_below(64)) is not None:
                 return sources[0].scaled(1 << by)
             case "shifted right" if (by := sources[1].constant_below(32)) is not None:
-                return sources[0].shifted_right(by, bits_of(parts[-1]))
+                return sources[0].shifted_right(by)
             case "and":
                 return sources[0].masked(sources[1])
             case "or" | "xor":
