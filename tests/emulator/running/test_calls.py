@@ -10,6 +10,7 @@ import pytest
 import tilewise as tw
 from tests.harness.lanes import Array, entry
 from tilewise.emulator.analysis.inline import inline_calls
+from tilewise.emulator.analysis.recursion import live_after
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.errors import KernelFault, PtxError
@@ -364,6 +365,35 @@ def test_a_recursive_call_keeps_what_is_read_behind_it(name: str, rng: np.random
     text, model = KEEPS[name]
     a = rng.integers(-2, 7, COUNT).astype(np.int32)
     assert call(text, CALL.format("%a", name, "%d"), a).tolist() == [model(n) for n in a.tolist()]
+
+
+def test_nothing_is_kept_that_is_overwritten_before_it_is_read() -> None:
+    """Of a parameter, whatever part of it is; by a guarded write, nothing is."""
+    text = """.version 9.0 .target sm_90 .address_size 64
+.func f(.param .b64 v) { .reg .b32 %x, %y; .reg .b64 %l; .reg .pred %p; .param .b64 q, r; .param .b32 s;
+call f, (q); st.param.b64 [q], %l; st.param.b32 [r], %x; st.param.b32 [s], %y; @%p mov.b32 %x, 1; mov.b32 %y, %x;
+mov.b64 %l, 0; call g, (q, r, s, %y, %l); ret; }"""
+    function = parse(text).function("f")
+    assert function is not None
+    live = [names - {"g"} for names in live_after(function)]
+    assert live[0] == {"%l", "%x", "%y", "%p", "r"}
+    assert live[1] == {"%x", "%y", "%p", "q", "r"}
+    assert live[3] == {"%x", "%p", "q", "r", "s"}
+    assert live[-2] == live[-1] == frozenset()
+
+
+def test_what_is_overwritten_before_it_is_read_takes_no_room_in_the_stack() -> None:
+    """Sixty numbers each before the call and behind it; a call keeps none of them."""
+    some = "".join(f"mad.lo.u32 %x{i}, %v, {i}, %x{i - 1};" for i in range(1, 60))
+    text = f""".func (.param .b32 r) deep(.param .b32 v) {{ .reg .b32 %v, %x<60>; .reg .pred %n; .param .b32 p, a;
+ld.param.s32 %v, [v]; mov.b32 %x0, %v; {some} st.param.b32 [r], %x59; setp.le.s32 %n, %v, 0; @%n ret; sub.s32 %x0, %v, 1;
+st.param.b32 [p], %x0; call (a), deep, (p); ld.param.b32 %x0, [a]; {some} st.param.b32 [r], %x59; ret; }}"""
+
+    def deep(v: int) -> int:
+        return (0 if v <= 0 else deep(v - 1)) + v * sum(range(1, 60))
+
+    a = np.arange(COUNT, dtype=np.int32) * 5
+    assert call(text, CALL.format("%a", "deep", "%d"), a).tolist() == [deep(n) for n in a.tolist()]
 
 
 def test_recursion_that_never_ends_overflows_the_stack(rng: np.random.Generator) -> None:

@@ -284,14 +284,12 @@ def _names_overwritten(function: syntax.PtxFunction, item: syntax.Instruction) -
 
 
 def _names_read(function: syntax.PtxFunction, item: syntax.Instruction) -> frozenset[str]:
+    if item.opcode == "call":
+        results = _results(item)
+        given = [operand for operand in (*item.operands, item.guard) if operand and operand is not results]
+        return frozenset().union(*(_names(function, operand) for operand in given))
     registers = frozenset(name for name in reads(item) if name in function.registers)
-    if item.opcode == "st":
-        return registers
-    results = _results(item)
-    if results:
-        registers -= _names(function, results)
-    given = (operand for operand in item.operands if operand is not results)
-    return registers.union(*(_names(function, operand) for operand in given))
+    return registers if item.opcode == "st" else registers.union(symbols_in(*item.operands))
 
 
 def _names(function: syntax.PtxFunction, operand: syntax.Operand) -> frozenset[str]:
