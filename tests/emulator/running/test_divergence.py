@@ -249,3 +249,37 @@ ld.param.u64 %at, [y]; mov.u32 %t, %tid.x; setp.gt.u32 %p, %t, 40;
 {code} }}"""
     program = Program(parse(text), "k", (64, 1, 1))
     assert program.general.divergent == apart
+
+
+@pytest.mark.parametrize(
+    ("condition", "apart"),
+    [
+        ("setp.gt.u32 %p, %t, 40;", True),
+        ("setp.ge.u32 %p, %t, 32;", False),  # the second warp
+        ("ld.param.u64 %at, [y]; setp.eq.u64 %p, %at, 0;", False),
+        ("ld.global.u32 %u, [%at]; setp.eq.u32 %p, %u, 0;", False),
+        ("cvt.u64.u32 %l, %t; ld.global.u8 %u, [%l]; setp.eq.u32 %p, %u, 0;", True),
+        ("setp.gt.u32 %q, %t, 40; vote.sync.any.pred %p, %q, -1;", False),
+    ],
+)
+@pytest.mark.parametrize(
+    ("code", "blocks"),
+    [
+        ("@%p bra END; st.global.u32 [%at], 1; END: ret;", 1),
+        ("@%p bra ONE; st.global.u32 [%at], 1; bra END; ONE: st.global.u32 [%at], 2; END: ret;", 2),
+        ("@%p ret; st.global.u32 [%at], 1; ret;", 0),  # who left is gone
+        ("AGAIN: st.global.u32 [%at], 1; @%p bra AGAIN; ret;", 1),
+    ],
+)
+def test_lanes_run_apart_behind_branches_that_differ_between_them(
+    condition: str, apart: bool, code: str, blocks: int
+) -> None:
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 y) {{
+.reg .b32 %t, %u; .reg .b64 %at, %l; .reg .pred %p, %q;
+ld.param.u64 %at, [y]; mov.u32 %t, %tid.x; {condition}
+{code} }}"""
+    program = Program(parse(text), "k", (64, 1, 1))
+    assert len(program.general.divergent) == len(program.fast.divergent) == (blocks if apart else 0)

@@ -234,6 +234,52 @@ def test_a_warp_may_leave_in_the_middle_of_a_piece(start: int, monkeypatch: pyte
     assert (out == given[index].sum(1)).all()
 
 
+def test_a_frame_has_room_for_registers_between_pieces_or_nothing_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = Program(parse(loads(40)), "k", (32, 1, 1))
+    for name, value in {"_LONG": 8, "_MOST": 7, "_FEWEST": 2}.items():
+        monkeypatch.setattr(pieces, name, value)
+
+    def found() -> pieces.Cut:
+        return pieces.cut(program, program.fast, program.liveness.before, lambda *_: None)
+
+    most = found().bytes
+    assert max(found().homes.values()) < most <= 1 << 19
+    monkeypatch.setattr(pieces, "_MOST_FRAME_BYTES", most)
+    assert found().pieces and found().bytes == most
+    monkeypatch.setattr(pieces, "_MOST_FRAME_BYTES", most - 1)
+    assert found() == pieces.Cut()
+
+
+@pytest.mark.parametrize("stops", ["bar.sync 0;", "HERE:", ""])
+@pytest.mark.parametrize("count", [12, 13])
+def test_many_registers_stay_in_memory_where_warps_stop(count: int, stops: str) -> None:
+    """Those that differ from lane to lane and live at a stop; predicates are none of them."""
+    used = [
+        *(f"st.global.b32 [%a3], %x{i};" for i in range(count)),
+        *(f"@%p{i} st.global.b32 [%a3], %u0;" for i in range(20)),
+    ]
+    made = [
+        *(f"mad.lo.u32 %x{i}, %t0, %t0, {i};" for i in range(count)),
+        *(f"setp.eq.u32 %p{i}, %x0, {i};" for i in range(20)),
+    ]
+    declared = f".reg .b32 %x<{count}>, %u<20>; .reg .pred %p<20>; ld.param.u32 %u0, [q];"
+    program = Program(parse("\n".join([HEAD, declared, *made, stops, *used, "ret; }"])), "k", (64, 1, 1))
+    kept = {f"%x{i}" for i in range(count)} if count > 12 and "bar" in stops else set()
+    assert program.resident - {"%a3"} == kept
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_registers_stay_in_memory_where_lanes_run_very_many_blocks_apart(many: bool) -> None:
+    blocks = "\n".join(f"B{i}: st.global.b32 [%a3], {i};" for i in range(201 if many else 200))
+    code = f"{HEAD} mul.lo.u32 %t1, %t0, %t0; setp.lt.u32 %more, %t0, 9; @%more bra END; {blocks} END: st.global.b32 [%a4], %t1; ret; }}"
+    program = Program(parse(code), "k", (64, 1, 1))
+    vectors = {name for name in program.slots if program.fast.shapes[name] is None}
+    assert len(program.fast.divergent) == 200 + many and vectors
+    assert program.resident == (vectors if many else set())
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("ptx", "budget"), [(multiply_adds("f16", 8192), 3.0), (loads(300), 3.0)], ids=["multiply-adds", "loads"]
