@@ -396,6 +396,42 @@ st.param.b32 [p], %x0; call (a), deep, (p); ld.param.b32 %x0, [a]; {some} st.par
     assert call(text, CALL.format("%a", "deep", "%d"), a).tolist() == [deep(n) for n in a.tolist()]
 
 
+def test_structures_go_into_recursive_calls_and_come_back_whole(rng: np.random.Generator) -> None:
+    """Fifteen bytes: of 8, 4, 2 and 1."""
+
+    def fields(variable: str, registers: str, stored: bool) -> str:
+        parts = zip(("b64", "b32", "b16", "b8"), (0, 8, 12, 14), registers.split(), strict=True)
+        if stored:
+            return "".join(f"st.param.{type_} [{variable}+{at}], {name};" for type_, at, name in parts)
+        return "".join(f"ld.param.{type_} {name}, [{variable}+{at}];" for type_, at, name in parts)
+
+    shape = ".param .align 8 .b8"
+    text = f""".func ({shape} r[15]) whole({shape} v[15]) {{
+.reg .b64 %a<3>; .reg .b32 %b<3>; .reg .b16 %c<3>, %d<3>; .reg .pred %n; {shape} p[15], q[15];
+{fields("v", "%a0 %b0 %c0 %d0", False)} {fields("r", "%a0 %b0 %c0 %d0", True)} setp.le.s32 %n, %b0, 0; @%n ret;
+mad.lo.u64 %a1, %a0, 5, 3; sub.s32 %b1, %b0, 1; add.u16 %c1, %c0, 777; add.u16 %d1, %d0, 5; {fields("p", "%a1 %b1 %c1 %d1", True)}
+call (q), whole, (p);
+{fields("q", "%a2 %b2 %c2 %d2", False)} add.u64 %a2, %a2, %a0; add.u32 %b2, %b2, 2; mad.lo.u16 %c2, %c2, 3, %c0; add.u16 %d2, %d2, %d0;
+{fields("r", "%a2 %b2 %c2 %d2", True)} ret; }}"""
+    body = f"""{shape} p[15], q[15]; .reg .b64 %l; .reg .b16 %c, %e; cvt.u64.u32 %l, %a; cvt.u16.u32 %c, %a;
+{fields("p", "%l %a %c %c", True)} call (q), whole, (p); {fields("q", "%l %x %c %e", False)}
+mov.b64 {{%y, %z}}, %l; xor.b32 %d, %x, %y; xor.b32 %d, %d, %z; cvt.u32.u16 %x, %c; cvt.u32.u16 %y, %e;
+shl.b32 %x, %x, 16; shl.b32 %y, %y, 8; xor.b32 %d, %d, %x; xor.b32 %d, %d, %y;"""
+
+    def whole(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
+        if b <= 0:
+            return a, b, c, d
+        w, x, y, z = whole((a * 5 + 3) % 2**64, b - 1, (c + 777) % 2**16, (d + 5) % 2**8)
+        return (w + a) % 2**64, x + 2, (y * 3 + c) % 2**16, (z + d) % 2**8
+
+    def model(n: int) -> int:
+        a, b, c, d = whole(n, n, n, n)
+        return (b ^ a % 2**32 ^ a >> 32 ^ c << 16 ^ d << 8) % 2**32
+
+    a = rng.integers(0, 30, COUNT).astype(np.int32)
+    assert call(text, body, a).astype(np.uint32).tolist() == [model(n) for n in a.tolist()]
+
+
 def test_recursion_that_never_ends_overflows_the_stack(rng: np.random.Generator) -> None:
     ring = """
 .func first(); .func second() { call third; ret; } .func third() { call first; ret; }

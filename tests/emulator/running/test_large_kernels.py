@@ -21,7 +21,7 @@ from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.operations.operands import reads, writes
 from tilewise.emulator.ptx.parse import parse
-from tilewise.emulator.ptx.syntax import PtxError
+from tilewise.emulator.ptx.syntax import Instruction, PtxError
 
 HEAD = """.version 7.8
 .target sm_90
@@ -250,6 +250,28 @@ def test_a_frame_has_room_for_registers_between_pieces_or_nothing_is_cut(
     assert found().pieces and found().bytes == most
     monkeypatch.setattr(pieces, "_MOST_FRAME_BYTES", most - 1)
     assert found() == pieces.Cut()
+
+
+def test_pieces_are_rows_of_like_instructions_and_what_may_stand_in_a_piece_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither of them too short to be worth a call; the longer stretches in parts."""
+    for name, value in {"_LONG": 8, "_MOST": 10, "_FEWEST": 3, "_ROW": 5}.items():
+        monkeypatch.setattr(pieces, name, value)
+    order = ["mul.lo.u32"] * 12 + ["add.u32"] * 5 + ["mul.lo.u32"] * 4 + ["add.u32"] * 4
+    lines = [f"{name} %t2, %t1, {i};" for i, name in enumerate(order)]
+    other = "atom.global.add.u32 %t3, [%a0], 1;"
+    code = "\n".join([HEAD, other, *lines, other, *lines[:2], other, *lines[:3], "ret; }"])
+    program = Program(parse(code), "k", (32, 1, 1))
+    (block,) = program.flow.blocks
+    start = 1 + next(i for i, item in enumerate(block.instructions) if item.opcode == "atom")
+
+    def alike(_: object, item: Instruction) -> str | None:
+        return "row" if item.opcode == "add" and "u32" in item.parts else None
+
+    (found,) = pieces.cut(program, program.fast, program.liveness.before, alike).pieces.values()
+    wanted = [(0, 10, False), (12, 17, True), (17, 25, False), (29, 32, False)]
+    assert [(one.start - start, one.end - start, one.row) for one in found if one.start >= start] == wanted
 
 
 @pytest.mark.parametrize("stops", ["bar.sync 0;", "HERE:", ""])

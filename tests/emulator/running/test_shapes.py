@@ -373,6 +373,7 @@ KNOWN: dict[str, tuple[Lanes, int, int | None] | None] = {
     "shr.u32 %d, %c, 3;": (tuple(lane >> 3 for lane in LANES), 2, 12),
     "shr.u32 %d, %h, 3;": None,  # 2**31 and a lane's number: less than 0, or not
     "shr.s32 %d, %h, 3;": None,
+    "shr.u32 %d, %laneid, 3;": (tuple(lane >> 3 for lane in LANES), 64, 0),
     "shr.u32 %d, 96, 3;": (ZERO, 0, None),
     "and.b32 %d, %c, -8;": (tuple(lane & -8 for lane in LANES), 5, 96),
     "sub.u32 %d, %c, 32;": (LANES, 6, 64),
