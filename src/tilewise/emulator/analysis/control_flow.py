@@ -84,8 +84,6 @@ class Flow:
         Lanes that leave the kernel are gone: they do not keep the others apart. At a gate they meet.
         """
         starts = _targets(self.blocks[branch].terminator)
-        if len(starts) < 2:
-            return set()
         meeting = self._meetings.get(branch)
         return self.reachable([start for start in starts if start != meeting], meeting)
 
@@ -143,8 +141,6 @@ def _cut_blocks(function: syntax.PtxFunction) -> list[_RawBlock]:
     pieces: list[list[syntax.Instruction]] = [[]]
     for item in function.body:
         if isinstance(item, syntax.Label):
-            if item.name in starts:
-                raise syntax.PtxError(item.line, f"the label {item.name!r} stands twice")
             if pieces[-1]:
                 pieces.append([])
             starts[item.name] = len(pieces) - 1
@@ -156,7 +152,7 @@ def _cut_blocks(function: syntax.PtxFunction) -> list[_RawBlock]:
             pieces.append([])  # lanes come here one by one, and go on from here together
         pieces[-1].append(item)
         if _ends_block(item):
-            pieces.append([])
+            pieces.append([])  # behind the last barrier too: lanes leave once it has let them through
     if len(pieces) > _MOST_BLOCKS:
         raise syntax.PtxError(function.line, f"more than {_MOST_BLOCKS:,} blocks")
     raw: list[_RawBlock] = []
@@ -180,9 +176,6 @@ def _cut_blocks(function: syntax.PtxFunction) -> list[_RawBlock]:
             # What the barrier found is read in a block of its own, once it has let the lanes through.
             result = replace(final, opcode="bar_result", guard=None, negated=False, written="")
             terminator.targets = [put_behind([result], Terminator("go", [following]))]
-        if terminator.kind in ("wait", "meet") and terminator.targets == [EXIT]:
-            # Lanes leave once it has let them through, not when they come to it.
-            terminator.targets = [put_behind([], Terminator("go", [EXIT]))]
         if final.guard is not None and terminator.kind in ("wait", "meet", "table"):
             # A guarded barrier or switch stands in a block of its own, branched around.
             targets = [put_behind([], terminator), following]
@@ -295,8 +288,6 @@ def _immediate_dominators(order: list[int], predecessors: dict[int, list[int]]) 
         changed = False
         for block in order[1:]:
             known = [p for p in predecessors[block] if p in found]
-            if not known:
-                continue
             best = known[0]
             for other in known[1:]:
                 a, b = best, other
