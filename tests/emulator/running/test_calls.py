@@ -228,10 +228,12 @@ SIZES = """
   cvt.u32.u64 %w, %v; st.param.b32 [r], %w; ret; }
 .func (.param .b64 r) to_long(.param .b32 v) { .reg .b64 %v; .reg .b32 %w; ld.param.b32 %w, [v]; cvt.u64.u32 %v, %w; shl.b64 %v, %v, 1;
   st.param.b64 [r], %v; ret; }
+.func (.param .b32 r) of_both(.param .b32 v, .param .b64 w) { .reg .b64 %v; .reg .b32 %w, %x; ld.param.b64 %v, [w]; ld.param.b32 %x, [v];
+  shr.u64 %v, %v, 32; cvt.u32.u64 %w, %v; mad.lo.u32 %w, %w, 5, %x; st.param.b32 [r], %w; ret; }
 .func none() { ret; }
 .visible .entry other() { ret; }
 .func (.param .b32 r) later(.param .b32 v);
-.global .align 8 .u64 functions[4] = {of_word, of_long, to_long, none};
+.global .align 8 .u64 functions[5] = {of_word, of_long, to_long, none, of_both};
 """
 
 
@@ -244,6 +246,8 @@ SIZES = """
         (3, "call %f{}; mov.b32 %d, 9", lambda a: a * 0 + 9),
         (0, "call (%d), %f, (41){}", lambda a: a * 0 + 42),  # a number fits any size
         (1, "call (%d), %f, (-4294967296){}", lambda a: a * 0 - 1),
+        (4, "call (%d), %f, (%a, %l){}", lambda a: 6 * a),
+        *((4, f"call (%d), %f, ({given}){{}}", None) for given in ("%a, %a", "%l, %l", "%l, %a", "%a")),
         *((at, "call (%d), %f, (%a){}", None) for at in (1, 2, 3)),
         *((at, "call (%d), %f, (%l){}", None) for at in (0, 2, 3)),
         *((at, "call %f, (%a){}", None) for at in (0, 3)),
@@ -256,7 +260,7 @@ def test_through_a_pointer_those_functions_are_called_that_fit(
 ) -> None:
     """In the number and the bytes of their arguments and results; kernels, and what is declared only, never are."""
     a = numbers(rng)
-    table = "P: .calltargets other, later, of_word, of_long, to_long, none;" if choices else ""
+    table = "P: .calltargets other, later, of_word, of_long, to_long, none, of_both;" if choices else ""
     body = f"""{table} .reg .b64 %l; mov.b64 %l, {{%t, %a}}; mov.u64 %f, functions; ld.global.u64 %f, [%f+{8 * at}];
 {call_.format(choices)};"""
     if model is None:

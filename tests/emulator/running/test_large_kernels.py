@@ -274,6 +274,24 @@ def test_pieces_are_rows_of_like_instructions_and_what_may_stand_in_a_piece_betw
     assert [(one.start - start, one.end - start, one.row) for one in found if one.start >= start] == wanted
 
 
+def test_what_a_warp_that_leaves_a_piece_has_to_keep_lies_in_the_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A number too that is made right before the instruction at which it leaves, and read there for the last time."""
+    program = Program(parse(loads(40)), "k", (32, 1, 1))
+    for name, value in {"_LONG": 8, "_MOST": 30, "_FEWEST": 2}.items():
+        monkeypatch.setattr(pieces, name, value)
+    kept = program.liveness.before
+    cut = pieces.cut(program, program.fast, kept, lambda *_: None)
+    seen = set()
+    for index, found in cut.pieces.items():
+        block = program.flow.blocks[index]
+        for position in (position for piece in found for position in range(piece.start, piece.end)):
+            if id(block.instructions[position]) in program.deopts:
+                seen |= kept(block, position)
+    assert {f"%i{i}" for i in range(3, 40)} <= seen <= cut.homes.keys() | program.resident
+
+
 @pytest.mark.parametrize("stops", ["bar.sync 0;", "HERE:", ""])
 @pytest.mark.parametrize("count", [12, 13])
 def test_many_registers_stay_in_memory_where_warps_stop(count: int, stops: str) -> None:
