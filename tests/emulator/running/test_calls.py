@@ -270,6 +270,39 @@ def test_through_a_pointer_those_functions_are_called_that_fit(
         assert (call(SIZES, body, a) == model(a)).all()
 
 
+def test_a_byte_may_be_given_as_a_number(rng: np.random.Generator) -> None:
+    function = """.func (.param .b32 r) byte(.param .b8 v) { .reg .b16 %u, %s; .reg .b32 %x, %y; ld.param.u8 %u, [v];
+ld.param.s8 %s, [v]; cvt.u32.u16 %x, %u; cvt.s32.s16 %y, %s; mad.lo.s32 %x, %x, 1000, %y; st.param.b32 [r], %x; ret; }"""
+    for given in (0, 7, 200, 255):
+        body = f"{{ .param .b8 p; .param .b32 r; st.param.b8 [p], {given}; call (r), byte, (p); ld.param.b32 %d, [r]; }}"
+        wanted = given * 1000 + given - 256 * (given > 127)
+        assert (call(function, body, numbers(rng)) == wanted).all()
+
+
+def test_a_structure_is_aligned_as_the_function_wants(rng: np.random.Generator) -> None:
+    """It lies in memory, behind another variable that does: both are read by their addresses."""
+    function = """.func (.param .b32 r) wide(.param .align 16 .b8 v[16], .param .b32 w)
+{ .reg .b64 %v, %w; .reg .b32 %x<4>, %y; mov.b64 %v, v; mov.b64 %w, w; ld.local.v4.b32 {%x0, %x1, %x2, %x3}, [%v]; ld.local.b32 %y, [%w];
+  sub.u32 %x0, %x3, %x0; mad.lo.u32 %x0, %x0, 3, %y; st.param.b32 [r], %x0; ret; }"""
+    body = """{ .param .b32 w; .param .align 4 .b8 s[16]; .param .b32 r; st.param.b32 [w], 7; st.param.b32 [s], %t; st.param.b32 [s+4], 1;
+st.param.b32 [s+8], 2; st.param.b32 [s+12], %a; call (r), wide, (s, w); ld.param.b32 %d, [r]; }"""
+    a = numbers(rng)
+    assert (call(function, body, a) == (a - np.arange(COUNT)) * 3 + 7).all()
+
+
+def test_an_address_may_be_taken_by_a_function_that_stands_behind(rng: np.random.Generator) -> None:
+    """The call comes before the one that gives the address, which it has in its second turn."""
+    functions = """
+.func (.param .b32 r) one(.param .b32 v) { .reg .b32 %v; ld.param.b32 %v, [v]; add.u32 %v, %v, 5; st.param.b32 [r], %v; ret; }
+.func (.param .b32 r) two(.param .b32 v) { .reg .b32 %v; ld.param.b32 %v, [v]; mul.lo.u32 %v, %v, 3; st.param.b32 [r], %v; ret; }
+.func (.param .b64 r) choose() { .reg .b64 %v; mov.b64 %v, two; st.param.b64 [r], %v; ret; }"""
+    body = """P: .callprototype (.param .b32 _) _ (.param .b32 _); mov.u64 %f, one; mov.u32 %d, %a; mov.u32 %x, 0;
+AGAIN: { .param .b32 p, r; st.param.b32 [p], %d; call (r), %f, (p), P; ld.param.b32 %d, [r]; }
+{ .param .b64 g; call (g), choose; ld.param.b64 %f, [g]; } add.u32 %x, %x, 1; setp.lt.u32 %p, %x, 2; @%p bra AGAIN;"""
+    a = numbers(rng)
+    assert (call(functions, body, a) == (a + 5) * 3).all()
+
+
 def test_an_alias_is_the_function(rng: np.random.Generator) -> None:
     a = numbers(rng)
     body = """{ .param .b32 x; .param .b32 y; .param .b32 r; st.param.b32 [x], %a; st.param.b32 [y], 3;

@@ -311,6 +311,12 @@ def test_a_branch_that_names_no_label_or_several(branch: str) -> None:
         results([f"{branch} A:"], np.zeros(1, np.int32))
 
 
+@pytest.mark.parametrize("code", ["bra NOWHERE;", "T: .branchtargets A, NOWHERE; brx.idx 0, T; A:"])
+def test_a_branch_to_a_label_that_is_not_there(code: str) -> None:
+    with pytest.raises(PtxError, match=r"PTX line \d+: there is no label 'NOWHERE'"):
+        results([code], np.zeros(1, np.int32))
+
+
 # -- the habits of old versions and other writers --------------------------------------------------------
 OLD = """	.version 1.4
 	.target sm_13
