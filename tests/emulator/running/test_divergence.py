@@ -229,6 +229,29 @@ def test_a_loop_with_two_ways_in(device: tw.devices.Device) -> None:
         assert out[t] == s % 2**32
 
 
+@pytest.mark.parametrize("waits", [0, 1])
+@pytest.mark.parametrize("way", [0, 1])
+@every_order
+def test_a_loop_with_two_ways_in_waits_for_another_warp(
+    device: tw.devices.Device, way: int, waits: int
+) -> None:
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u32 way) {{
+.reg .b32 %t, %v, %n, %way; .reg .pred %p, %q; .shared .b32 flag;
+mov.u32 %t, %tid.x; shr.u32 %t, %t, 5; mov.u32 %n, 0; ld.param.u32 %way, [way]; setp.eq.u32 %p, %t, {waits};
+st.volatile.shared.u32 [flag], 0; bar.sync 0;
+@!%p bra SET;
+setp.eq.u32 %q, %way, 0; @%q bra SECOND;
+FIRST: add.u32 %n, %n, 1;
+SECOND: ld.volatile.shared.u32 %v, [flag]; setp.eq.u32 %p, %v, 0; @%p bra FIRST;
+ret;
+SET: st.volatile.shared.u32 [flag], 1; ret; }}"""
+    assert not Program(parse(text), "k", (64, 1, 1)).flow.reducible
+    tw.Kernel.from_ptx(text, "k")(1, 64, [way], device=device, timeout=20.0)
+
+
 @pytest.mark.parametrize(
     ("code", "apart"),
     [
