@@ -248,6 +248,15 @@ def test_initial_values(what: str, rng: np.random.Generator) -> None:
     assert (out == wanted).all()
 
 
+@pytest.mark.parametrize("away", [-(2**33), -12, -8, 0, 4, 2**33])
+def test_an_initial_address_may_lie_before_its_variable(away: int, rng: np.random.Generator) -> None:
+    """Before the first byte of constant memory too."""
+    variables = f".const .align 4 .b32 c[2] = {{7, 8}}; .global .align 8 .u64 p[1] = {{c{away:+}}};"
+    body = f"ld.global.u64 %f, [p]; mov.b64 {{%d, %e}}, %f; mov.u64 %f, c; add.u64 %f, %f, {away}; mov.b64 {{%a, %g}}, %f;"
+    out = run(f"{body} sub.u32 %d, %d, %a; sub.u32 %e, %e, %g;", numbers(rng), variables, count=2)
+    assert (out == 0).all()
+
+
 @pytest.mark.parametrize(
     ("variable", "message"),
     [
