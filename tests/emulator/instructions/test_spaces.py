@@ -279,6 +279,13 @@ def test_initial_values_that_cannot_be(variable: str, message: str) -> None:
         tw.Kernel.from_ptx(entry("", "", variable), "k")(1, 1, [], device="emulator")
 
 
+def test_an_address_may_be_a_number_alone() -> None:
+    body = """.shared .align 4 .b32 room[4]; st.shared.u32 [4], %a; st.shared.u32 [12], 9; ld.shared.u32 %d, [room+4]; mov.u32 %x, 8;
+ld.shared.u32 %e, [%x+4]; ld.shared.u32 %g, [4];"""
+    a = np.full(COUNT, 77, np.int32)
+    assert (run(body, a, count=3) == (77, 9, 77)).all()
+
+
 def test_a_variable_of_a_function_is_there_once(rng: np.random.Generator) -> None:
     """Static arrays of functions: shared by all calls, apart from others of the same name."""
     functions = """

@@ -196,6 +196,33 @@ def test_pieces_give_the_bits_of_the_whole(
     assert len(set(whole.tolist())) > 8
 
 
+@pytest.mark.parametrize("threads", [64, 20])
+def test_pieces_have_registers_that_stay_in_memory(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen of each lane go on behind a barrier."""
+    lines = [
+        f"{HEAD}.reg .b32 %x<16>; .reg .b32 %r<2>; ld.global.b32 %r0, [%a3];",
+        *(f"mad.lo.u32 %x{i}, %r0, %t0, {i + 1};" for i in range(16)),
+        "bar.sync 0; mov.u32 %r1, 0;",
+        *(f"mad.lo.u32 %x{i % 16}, %x{(i + 1) % 16}, %x{i % 16}, {i};" for i in range(48)),
+        *(f"mad.lo.u32 %r1, %r1, 31, %x{i};" for i in range(16)),
+        "st.global.b32 [%a4], %r1; ret; }",
+    ]
+    given = np.random.default_rng(5).integers(0, 2**32, 160, dtype=np.uint32)
+    for name, value in {"_LONG": 8, "_MOST": 7, "_FEWEST": 2}.items():
+        monkeypatch.setattr(pieces, name, value)
+    ptx = "\n".join(lines)
+    assert {f"%x{i}" for i in range(16)} <= Program(parse(ptx), "k", (threads, 1, 1)).resident
+    assert ".piece." in lowered(ptx) and "%kept." in lowered(ptx)
+    own = given[:threads] * np.arange(threads, dtype=np.uint32)
+    x = [own + np.uint32(i + 1) for i in range(16)]
+    for i in range(48):
+        x[i % 16] = x[(i + 1) % 16] * x[i % 16] + np.uint32(i)
+    wanted: Any = np.zeros(threads, np.uint32)
+    for each in x:
+        wanted = wanted * np.uint32(31) + each
+    assert (results(ptx, threads, given)[:threads] == wanted).all()
+
+
 @pytest.mark.parametrize("kept", [0, 5])
 def test_what_a_guarded_store_would_read_is_there_behind_it_too(
     kept: int, monkeypatch: pytest.MonkeyPatch
