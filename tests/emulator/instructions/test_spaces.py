@@ -470,6 +470,21 @@ st.global.u64 [%out], %a3; st.global.u64 [%out+8], %a1; st.global.u32 [%out+16],
     assert 20_000_000 <= out[0] <= took and 0 < out[1] < 2**40 and out[2] > 0
 
 
+@pytest.mark.parametrize("name", ["%clock", "%globaltimer"])
+def test_halves_of_the_time_are_those_of_the_whole(name: str) -> None:
+    whole, low = ("%clock64", "%clock") if name == "%clock" else (name, "%globaltimer_lo")
+    body = f"""
+.reg .b64 %a<2>, %out; .reg .b32 %l, %h; ld.param.u64 %out, [out]; mov.u64 %a0, {whole}; mov.u32 %h, {name}_hi; mov.u32 %l, {low};
+mov.u64 %a1, {whole}; st.global.u64 [%out], %a0; st.global.u64 [%out+8], %a1; st.global.u32 [%out+16], %h; st.global.u32 [%out+24], %l;
+"""
+    out = np.zeros(4, np.uint64)
+    tw.Kernel.from_ptx(entry(body, ".param .u64 out"), "k")(1, 1, [out], device="emulator")
+    first, last, high, lower = map(int, out)
+    assert 0 < first <= last
+    assert high in (first >> 32, last >> 32)
+    assert (lower - first) % 2**32 <= last - first
+
+
 # -- what asks the host -----------------------------------------------------------------------------------------------
 def test_an_assertion_says_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
     source = """extern "C" __global__ void k(int n) {
