@@ -152,6 +152,36 @@ ret; }"""
         assert not kernel.check(2, 64, [1], cluster=2, order=order)
 
 
+@pytest.mark.parametrize(
+    ("how", "races"),
+    [
+        ("st.release.gpu.global.u32 [%f], 2;", True),
+        ("st.relaxed.gpu.global.u32 [%f], 2; fence.acq_rel.gpu;", True),
+        ("red.release.gpu.global.add.u32 [%f], 2;", True),
+        ("L: ld.relaxed.gpu.global.u32 %v, [%f]; setp.eq.u32 %q, %v, 0; @%q bra L;", True),
+        ("L: ld.acquire.gpu.global.u32 %v, [%f]; setp.eq.u32 %q, %v, 0; @%q bra L;", False),
+        (
+            "L: ld.relaxed.gpu.global.u32 %v, [%f]; setp.eq.u32 %q, %v, 0; @%q bra L; fence.acq_rel.gpu;",
+            False,
+        ),
+    ],
+)
+def test_who_only_releases_acquires_nothing(how: str, races: bool) -> None:
+    """One block writes and sets a flag; the other has to have seen it set before it reads."""
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 x) {{
+.reg .b64 %x, %f; .reg .b32 %b, %v; .reg .pred %p, %q; ld.param.u64 %x, [x]; add.u64 %f, %x, 64; mov.u32 %b, %ctaid.x;
+setp.eq.u32 %p, %b, 0; @!%p bra OTHER;
+st.global.u32 [%x], 5; st.release.gpu.global.u32 [%f], 1; ret;
+OTHER: {how}
+ld.global.u32 %v, [%x]; ret; }}"""
+    for order in ("eager", "late", 3):
+        found = tw.Kernel.from_ptx(text, "k").check(2, 1, [np.zeros(32, np.int32)], order=order)
+        assert [item.kind for item in found] == ["read-write"] * races, told(found)
+
+
 def test_lanes_that_touch_several_arrays_are_checked_in_each() -> None:
     """Whichever lies first, and whichever the first lanes touch; the two lie close together."""
     text = """extern "C" __global__ void both(unsigned long long p, unsigned long long q, int *y, int apart) {

@@ -394,3 +394,20 @@ def test_a_function_has_no_more_blocks_than_can_be_analysed(blocks: int, refused
     assert function is not None
     with pytest.raises(PtxError, match="more than 8,192 blocks") if refused else nullcontext():
         build_flow(function)
+
+
+@pytest.mark.parametrize("depth", [512, 513])
+def test_loops_within_loops_are_not_too_many_to_analyse(depth: int) -> None:
+    """Each counts the blocks within it again."""
+    lines = [f"L{i}: add.u32 %t1, %t1, 1;" for i in range(depth)]
+    lines += [f"setp.lt.u32 %more, %t1, {i}; @%more bra L{i};" for i in reversed(range(depth))]
+    function = parse("\n".join([HEAD, *lines, "ret; }"])).function("k")
+    assert function is not None
+    if depth > 512:
+        with pytest.raises(PtxError, match="loops within loops beyond what the emulator takes") as raised:
+            build_flow(function)
+        line = int(str(raised.value).split()[2].rstrip(":"))
+        assert HEAD.count("\n") + 1 < line <= HEAD.count("\n") + 1 + 2 * depth
+    else:
+        flow = build_flow(function)
+        assert flow.reducible and sorted(map(len, flow.loops)) == list(range(1, 2 * depth, 2))
