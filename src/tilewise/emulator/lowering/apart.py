@@ -75,9 +75,6 @@ def end_apart(e: Context, block: Block) -> None:
 def diverge(e: Context, block: Block) -> None:
     """Lanes run together so far go different ways."""
     _split(e, block, e.mask())
-    if all(t == EXIT or t not in e.apart.pending for t in block.terminator.targets):
-        e.jump("leave")
-        return
     down = [t for t in block.terminator.targets if t > block.index]
     e.jump(f"check.{min(down)}" if down else next_station(e, block.index))
 
