@@ -158,3 +158,31 @@ def test_beside_atomics_plain_accesses_race_but_loads_of_what_is_swapped(
 ret; }}"""
     found = tw.Kernel.from_ptx(text, "k").check(2, 1, [np.zeros(1, np.int32)])
     assert [item.kind for item in found] == kinds, "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("order", ["eager", "late"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_lanes_that_come_by_a_barrier_pass_none_again(number: int, order: str) -> None:
+    """A warp reads what another has written since they met at a barrier, which others have used since."""
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u32 last, .param .u32 ordered) {{
+.reg .b32 %t, %w, %v, %last; .reg .pred %p, %q, %never; .shared .b32 s, flag;
+mov.u32 %t, %tid.x; shr.u32 %w, %t, 5; ld.param.u32 %last, [last]; setp.gt.u32 %never, %t, %last;
+ld.param.u32 %v, [ordered]; setp.ne.u32 %q, %v, 0; st.volatile.shared.u32 [flag], 0; bar.sync {number};
+setp.eq.u32 %p, %w, 2; @%p bra READER; setp.eq.u32 %p, %w, 1; @%p bra OTHER;
+bar.sync {number}, 64; bar.sync {number}, 64;
+setp.eq.u32 %p, %t, 0; @%p st.shared.u32 [s], 7;
+bar.arrive {number}, 64; @%q bar.arrive 3, 64; st.volatile.shared.u32 [flag], 1; ret;
+OTHER: bar.sync {number}, 64; bar.sync {number}, 64; ret;
+READER: bar.sync {number}, 64;
+AGAIN: ld.volatile.shared.u32 %v, [flag]; setp.eq.u32 %p, %v, 0; @%p bra AGAIN;
+@%q bar.sync 3, 64;
+@%never barrier.sync 2, 32;
+ld.shared.u32 %v, [s];
+ret; }}"""
+    kernel = tw.Kernel.from_ptx(text, "k")
+    for ordered in (0, 1):
+        found = kernel.check(1, 96, [1000, ordered], order=order)
+        assert [item.kind for item in found] == ["read-write"] * (not ordered), "\n".join(map(str, found))
