@@ -25,20 +25,22 @@ def test_an_undefined_shuffle_is_a_warning_that_names_its_lanes() -> None:
         assert all("lane 4 reads lane 8" in item.message and "0x000000ff" in item.message for item in found)
 
 
+@pytest.mark.parametrize("holds", ["ge", "lt"])
 @pytest.mark.parametrize(("joined", "inside"), [("and", "lt"), ("or", "ge")])
 @pytest.mark.parametrize(
     "join",
     [
-        "setp.gt.{}.u32 %q, %v, 0, %p;",
-        "setp.gt.u32 %q, %v, 0; {}.pred %q, %q, %p;",
-        "setp.gt.u32 %q, %v, 0; {}.pred %q, %p, %q;",
+        "setp.HOLDS.{}.u32 %q, %v, 1, %p;",
+        "setp.HOLDS.u32 %q, %v, 1; {}.pred %q, %q, %p;",
+        "setp.HOLDS.u32 %q, %v, 1; {}.pred %q, %p, %q;",
     ],
     ids=["compared", "first", "second"],
 )
 def test_what_is_joined_with_a_predicate_throws_undefined_values_away(
-    join: str, joined: str, inside: str
+    join: str, joined: str, inside: str, holds: str
 ) -> None:
-    """Lanes 4 to 7 read lanes that are not there; the predicate decides without the value up to a lane, or not."""
+    """Lanes 4 to 7 read lanes that are not there; the predicate decides without the value up to a lane, or not,
+    whether the value itself would make it true or false."""
     text = f"""
 .version 8.0
 .target sm_80
@@ -50,7 +52,7 @@ mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; add.u64 %at, %at, %off;
 ld.global.u32 %v, [%at];
 shfl.sync.down.b32 %v, %v, 4, 31, 0xff;
 setp.{inside}.u32 %p, %t, %last;
-{join.format(joined)}
+{join.format(joined).replace("HOLDS", holds)}
 selp.u32 %v, 1, 2, %q;
 st.global.u32 [%at], %v;
 ret; }}"""
