@@ -290,7 +290,7 @@ MEETINGS = [
             await(&full[stage], parity);
             multiply(d, plain(s[stage]), plain(s[stage] + 1024));
             multiplied();
-            if (T == 64) arrive(&empty[stage]);
+            if (T == 32 * (i % 4)) arrive(&empty[stage]);
         }
     }
     y[T] = d[0] + d[3];
