@@ -200,6 +200,26 @@ _BULKS = [
 """,
         arch="sm_90a",
     ),
+    Case(
+        *("mbarrier_of_another_warp", "racecheck", "uninitialised-mbarrier"),
+        """
+    __shared__ __align__(128) int s[64]; __shared__ u64 m;
+    if (T == 0) {
+        init(&m, 1); //!
+        proxy();
+    }
+    __syncthreads(); //+
+    if (T == 0) expect(&m, 128);
+    if (T == 32) {
+        bulk(s, x, 128, &m); //!
+    }
+    __syncthreads();
+    await(&m, 0);
+    y[T] = s[T % 32];
+""",
+        arch="sm_90a",
+        orders=("eager", 3),
+    ),
     _bulk(
         *("one_lane_frees_for_its_warp", "copy-too-early"),
         """
