@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 import sys
 import time
@@ -100,6 +101,23 @@ def test_live_registers_are_those_of_a_walk_over_the_whole_block() -> None:
 def test_many_multiply_adds_are_calls_of_one_function(type_: str) -> None:
     few, many = (len(lowered(multiply_adds(type_, count)).splitlines()) for count in (300, 600))
     assert many - few < 300 * 14
+
+
+@pytest.mark.parametrize("type_", BITS)
+def test_what_there_is_seldom_is_computed_in_place(type_: str) -> None:
+    """A function is worth its calls where 1,500 operations are in it, but hardly for fewer than sixteen calls."""
+
+    def calls(count: int) -> int:
+        return len(re.findall(r"call [^@]+@tw_fma\w+_\d+\(", lowered(multiply_adds(type_, count))))
+
+    enough = bisect.bisect_left(range(150), 1, key=calls)
+    assert calls(enough) == enough
+    (body,) = re.findall(r"define [^\n]+@tw_fma[^{]+{([^}]+)}", lowered(multiply_adds(type_, enough)))
+    length = len(
+        [line for line in body.splitlines() if line.startswith(" ")]
+    )  # its return, and a cast for it, too
+    assert enough * length >= 1_500
+    assert enough == 16 or (enough - 1) * (length - 2) < 1_500
 
 
 def test_instructions_of_other_words_are_calls_of_other_functions() -> None:
