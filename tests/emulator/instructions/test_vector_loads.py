@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tilewise.errors import KernelFault
+from tests.harness.lanes import entry
+from tilewise.emulator.analysis.program import Program
+from tilewise.emulator.lowering.lower import lower
+from tilewise.emulator.ptx.parse import parse
+from tilewise.errors import KernelFault, PtxError
 
 LANES = 32
 BLOCKS = 8  # that all do the same: the first one of each thread goes the careful way
@@ -99,3 +103,18 @@ NEXT: add.u64 %at, %at, %by; add.u32 %turn, %turn, 1; setp.lt.u32 %q, %turn, 2; 
         expected = f"misaligned {'write' if stores else 'read'} of {size} bytes"
         with pytest.raises(KernelFault, match=expected) if by % size else contextlib.nullcontext():
             kernel(1, 1, [x, by, stores], device="emulator")
+
+
+@pytest.mark.parametrize("verb", ["ld", "st"])
+@pytest.mark.parametrize("form", ["v8.b64", "v4.b128", "pred", "v4.b64", "v8.b32", "v2.b128"])
+def test_an_access_has_32_bytes_a_lane_at_most(verb: str, form: str) -> None:
+    size = {"pred": "p", "b32": "r", "b64": "l", "b128": "q"}[form.split(".")[-1]]
+    count = int(form[1]) if "." in form else 1
+    items = ", ".join(f"%{size}{i}" for i in range(count))
+    value = f"{{{items}}}" if count > 1 else items
+    operands = f"{value}, [%a]" if verb == "ld" else f"[%a], {value}"
+    registers = ".reg .pred %p<8>; .reg .b32 %r<8>; .reg .b64 %l<8>; .reg .b128 %q<8>; .reg .b64 %a;"
+    text = entry(f"{registers} ld.param.u64 %a, [x]; {verb}.global.{form} {operands};", ".param .u64 x")
+    refused = form in ("v8.b64", "v4.b128", "pred")
+    with pytest.raises(PtxError, match="not with this type") if refused else contextlib.nullcontext():
+        lower(Program(parse(text), "k", (32, 1, 1)), False, "k")
