@@ -86,6 +86,39 @@ def test_elements_are_loaded_by_4_bytes_at_once_where_16_cannot_be(
     assert found.terms["narrow loads"] == pytest.approx(64 * 16 / bytes_at_once / 2)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "given", "beside"),
+    [("simt", {}, 4), ("exact32", {}, 4), ("mma", {"partition": "128x128x16"}, 8)],
+)
+def test_c_is_stored_16_bytes_at_once_where_all_its_rows_begin_at_multiples_of_16(
+    kernel: str, given: dict[str, str], beside: int
+) -> None:
+    """Rows of 130 numbers begin at multiples of 8 bytes: stored by elements, or by what they are aligned for."""
+    spec = KERNELS[kernel]
+    for stride, alignment, at_once in ((128, 16, 16), (132, 16, 16), (130, 16, beside), (128, 4, 4)):
+        operands = product(128, 128, 128)
+        operands = operands._replace(c=replace(operands.c, row_stride=stride, alignment=alignment))
+        work = spec.work(operands, spec.complete({**spec.for_types(operands), **given}))
+        assert work.store_bytes == at_once, (stride, alignment)
+
+
+def test_the_copy_engine_stores_tiles_of_whole_boxes_and_those_narrower_than_half_of_one() -> None:
+    """Sums of parts of K go by boxes of 64 columns; results of 16 bits alone by tiles of any width."""
+    spec, operands = KERNELS["wgmma"], operands_of(512, 512, 4096, dtype="bfloat16")
+    widths = set()
+    for partition in spec.settings["partition"]:
+        width, depth = map(int, str(partition).split("x")[1:])
+        if depth != 64:  # of other types
+            continue
+        for parts in (1, 2):
+            given = {"partition": partition, "parts": parts}
+            work = spec.work(operands, spec.complete({**spec.for_types(operands), **given}))
+            in_runs = parts == 1 and width % 16 == 0
+            assert work.whole_boxes == (width % 64 == 0 or width <= 32 or in_runs), (partition, parts)
+        widths.add(width)
+    assert {16, 64, 96, 128, 256} <= widths
+
+
 def test_passes_are_the_launches_after_the_first_and_what_they_move() -> None:
     work = Work("unit", TILE, 256, launches=3, extra_bytes=50)
     gpu = replace(FREE_GPU, pass_seconds=7.0, workspace_bandwidth=10.0, launch=2.0)
