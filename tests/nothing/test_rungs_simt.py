@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -280,6 +281,22 @@ def test_a_split_needs_room_for_its_slices_and_no_other_binary() -> None:
     spec = LADDER["11_parallel_k"]
     assert spec.workspace(dense(100, 30, 4096), {"split": 8}) == 8 * 100 * 32 * 4
     assert len({str(spec.defines({"split": split})) for split in spec.settings["split"]}) == 1
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_a_rung_launches_a_block_for_each_tile_that_its_work_counts(name: str) -> None:
+    """Each tile once, whatever its settings, and as many threads: a second block would store the same again."""
+    spec = LADDER[name]
+    m, n, k = (24, 32, 16) if name == "02_one_block" else (256, 512, 128)
+    dtype = "float32" if "float32" in spec.element_types else "float16"
+    operands = Operands.of(Problem(m, n, k, 1, dtype, dtype, dtype))
+    for setting in spec.settings.keys() & {"tile", "partition", "cluster"} or {""}:
+        for value in spec.settings.get(setting, [None]):
+            given = {setting: value} if setting else {}
+            chosen = spec.complete({**spec.for_types(operands), **given})
+            work, launch = spec.work(operands, chosen), spec.steps(operands, chosen)[0].launch
+            tiles = -(-m // work.block.m) * -(-n // work.block.n)
+            assert (math.prod(launch.grid), math.prod(launch.block)) == (tiles, work.threads), given
 
 
 def test_the_published_launch() -> None:
