@@ -440,6 +440,18 @@ def test_beside_a_widened_operand_tiles_cover_the_columns_or_are_half_of_the_wid
         assert {int(str(one["partition"]).split("x")[1]) for one in found} == widths
 
 
+@pytest.mark.parametrize(("rows", "heights"), [(1, {64}), (64, {64}), (65, {64, 128}), (4096, {64, 128})])
+def test_a_widened_operand_has_high_tiles_where_more_than_half_of_one_has_rows(
+    rows: int, heights: set[int]
+) -> None:
+    for operands in (
+        operands_of(rows, 512, 512, dtype="int8", b_dtype="float16"),
+        operands_of(512, rows, 512, dtype="float16", b_dtype="int8"),
+    ):
+        found = [one for one in proposed("wgmma", operands, 132) if one["widened"] == "int8"]
+        assert {int(str(one["partition"]).split("x")[0]) for one in found} == heights
+
+
 @pytest.mark.parametrize(
     ("element", "sums"), [("float16", "float32"), ("float16", "float16"), ("int8", "int32")]
 )

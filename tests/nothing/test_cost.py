@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -102,6 +103,17 @@ def test_c_is_stored_16_bytes_at_once_where_all_its_rows_begin_at_multiples_of_1
         assert work.store_bytes == at_once, (stride, alignment)
 
 
+@pytest.mark.parametrize(("layout", "a_times", "b_times"), [("nn", 2, 3), ("nt", 2, 2), ("tn", 3, 3)])
+def test_what_is_split_for_exact32_is_read_twice_where_its_lines_do_not_lie_along_k(
+    layout: str, a_times: int, b_times: int
+) -> None:
+    """4 bytes of each element are read, once more for the largest of its line, and 4 are written."""
+    spec, operands = KERNELS["exact32"], operands_of(128, 256, 512, dtype="float32", layout=layout)
+    work = spec.work(operands, spec.complete(spec.for_types(operands)))
+    assert work.extra_bytes == 4 * 512 * (a_times * 128 + b_times * 256)
+    assert work.launches == 3
+
+
 def test_the_copy_engine_stores_tiles_of_whole_boxes_and_those_narrower_than_half_of_one() -> None:
     """Sums of parts of K go by boxes of 64 columns; results of 16 bits alone by tiles of any width."""
     spec, operands = KERNELS["wgmma"], operands_of(512, 512, 4096, dtype="bfloat16")
@@ -187,6 +199,26 @@ def test_partial_sums_are_written_and_read_and_added_up_by_a_launch_for_each() -
     assert launched.seconds == pytest.approx(5 * found.seconds, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "given"),
+    [
+        ("vector", (1, 96, 4096), {"parts": 4}),
+        ("simt", (64, 96, 4096), {"parts": 4}),
+        ("wgmma", (64, 96, 4096), {"parts": 4}),
+        ("mma", (64, 96, 4096), {"split": 4}),
+    ],
+)
+def test_sums_of_parts_of_k_are_written_and_read_once(
+    kernel: str, sizes: tuple[int, int, int], given: dict[str, int]
+) -> None:
+    spec, operands = KERNELS[kernel], operands_of(*sizes, dtype="float32" if kernel == "simt" else "bfloat16")
+    for parts in (given, dict.fromkeys(given, 1)):
+        settings = spec.complete({**spec.for_types(operands), **parts})
+        least = 4 * sizes[0] * sizes[1] * 4 if parts is given else 0
+        assert spec.work(operands, settings).extra_bytes == 2 * spec.workspace(operands, settings)
+        assert spec.workspace(operands, settings) == pytest.approx(least, rel=0.1)
+
+
 def test_the_first_reason_against_a_kernel_is_told() -> None:
     reasons = {name: ArgumentError(name, "must be otherwise") for name in ("k", "rows")}
     spec = replace(KERNELS["vector"], refuse=lambda _operands, chosen: reasons[str(chosen["along"])])
@@ -211,6 +243,20 @@ def test_rates_that_are_not_published_follow_from_those_that_are(name: str) -> N
         )
         assert without == told, field
         assert more != told, field  # and it is of some account
+
+
+def test_a_matrix_of_an_epilogue_takes_less_where_it_is_done_in_boxes_and_a_bias_takes_none() -> None:
+    target = on(1, replace(FREE, epilogue_clocks=1.0))
+    arrays = {"none": None, "bias": np.zeros(64, np.float32), "matrix": np.zeros((64, 64), np.float32)}
+    stored = {}
+    for (name, x), boxes in itertools.product(arrays.items(), (False, True)):
+        epilogue = tw.epilogue("relu(acc)") if x is None else tw.epilogue("acc + x", x=x)
+        operands = operands_of(64, 64, 16, epilogue=epilogue)
+        work = Work("unit", TILE, 256, finishes_in_boxes=boxes)
+        stored[name, boxes] = estimate(work, operands, target).terms["store"]
+    plain = stored["none", False]
+    assert plain == stored["none", True] == stored["bias", False] == stored["bias", True] > 0
+    assert plain < stored["matrix", True] < stored["matrix", False] == 2 * plain
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import struct
 from dataclasses import replace
 from operator import mul
@@ -19,7 +20,7 @@ from tilewise.kernels.bind import _regions, readable
 from tilewise.kernels.epilogue import fits_boxes, partial_bytes, partial_sums
 from tilewise.kernels.gemm import limits, real_form
 from tilewise.kernels.gemm.add_parts import add_step
-from tilewise.kernels.gemm.arrange import arranged, copy_bytes, transposes_runs
+from tilewise.kernels.gemm.arrange import _matrices, arranged, copy_bytes, transposes_runs
 from tilewise.kernels.spec import cut, straddling
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.planner import operands_of
@@ -222,6 +223,7 @@ def test_a_copy_has_each_matrix_of_a_stack_once(
         for index in itertools.product(*map(range, stack))
     }
     whole = rows * copy.row_stride
+    assert math.prod(_matrices(source, operands_of(*sizes, 1)._replace(stack=stack))) == len(places)
     assert sorted(places.values()) == [i * whole for i in range(len(places))]
     assert copy_bytes(copy, stack) == len(places) * whole * copy.itemsize
     for index in itertools.product(*map(range, stack)):

@@ -20,7 +20,7 @@ import tilewise as tw
 from tilewise.cli import train_command
 from tilewise.errors import ArgumentError, ToolError
 from tilewise.explain.chart import Line
-from tilewise.nn import curves
+from tilewise.nn import curves, digit_strokes
 from tilewise.nn import digits as samples
 from tilewise.nn.digit_strokes import make_digits
 from tilewise.nn.float64_model import Float64Model
@@ -123,11 +123,14 @@ def test_a_download_is_kept_only_if_it_is_the_file_that_it_was(
         ("train-labels-idx1-ubyte", bytes((0, 0, 8, 1, 0, 0, 0, 20)) + bytes([10] * 20), "labels below 10"),
         ("train-labels-idx1-ubyte", bytes((0, 0, 8, 1, 0, 0, 0, 20)) + bytes(19), "the 20 bytes that it says"),
         ("train-labels-idx1-ubyte", b"", "must begin as an IDX file of bytes with 1 axes"),
+        ("train-labels-idx1-ubyte", bytes((0, 0, 8, 1, 0, 0, 0)), "an IDX file of bytes with 1 axes"),
+        ("train-images-idx3-ubyte", struct.pack(">4B2I", 0, 0, 8, 3, 20, 28), "an IDX file of bytes with 3 axes"),
+        ("train-labels-idx1-ubyte", bytes((0, 0, 8, 1, 0, 0, 0, 0)), "as many labels as images"),
         ("t10k-labels-idx1-ubyte.gz", b"no gzip", "must be readable"),
         ("t10k-images-idx3-ubyte", struct.pack(">4B3I", 0, 0, 8, 3, 1, 2, 2) + bytes(4), "shape (28, 28)"),
         ("t10k-images-idx3-ubyte", None, "must hold t10k-images-idx3-ubyte, or that with .gz"),
     ],
-    ids=["count", "class", "short", "empty", "gzip", "shape", "missing"],
+    ids=["count", "class", "short", "empty", "almost", "cut", "none", "gzip", "shape", "missing"],
 )  # fmt: skip
 def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes | None, rule: str) -> None:
     write_folder(tmp_path)
@@ -163,6 +166,31 @@ def test_every_digit_is_drawn_however_many_are_at_once(monkeypatch: pytest.Monke
     images, labels = make_digits(10, 1, False)
     assert set(labels) <= set(range(10))
     assert (images.max((1, 2)) > 77).all() and (images.min((1, 2)) < 77).all()
+
+
+@pytest.mark.parametrize("askew", range(-1, 6))
+def test_a_digit_is_put_askew_by_a_fifth_at_most_and_drawn_with_the_pen_where_that_puts_it(
+    askew: int,
+) -> None:
+    """A fifth wider or higher, a slant of two fifths to the side and a fifth down, a tenth of the square away."""
+    spread = np.full((digit_strokes._AT_ONCE, 6), 0.5, np.float32)
+    spread[:, askew : askew + 1] = 1.0
+    random = SimpleNamespace(
+        integers=lambda low, high, count: np.arange(count) % (high - low) + low,
+        random=lambda shape, dtype: spread if shape == spread.shape else np.full(shape, 0.5, dtype),
+    )
+    found, labels = digit_strokes._draw(random, maps := digit_strokes._distance_maps())  # type: ignore[arg-type]
+    wide, slant, down, high, right, below = np.eye(6)[askew] * [0.2, 0.4, 0.2, 0.2, 0.1, 0.1] * (askew >= 0)
+    line = (np.arange(28) - 13.5) / 20
+    y, x = np.meshgrid(line, line, indexing="ij")
+    places = ((1 + wide) * x + slant * y + right, down * x + (1 + high) * y + below)
+    column, row = (
+        np.rint((np.clip(one, -0.5, 0.5) + 0.5) * (maps.shape[-1] - 1)).astype(int) for one in places
+    )
+    for i in range(10):
+        apart = maps[labels[i], i % maps.shape[1], row, column]
+        expected = 255 * np.clip((0.045 + 0.03 - apart) / 0.04, 0, 1)
+        assert (abs(found[i] - expected) > 2).mean() < 0.02  # but for what lies between two points of the map
 
 
 @pytest.mark.parametrize(
@@ -272,6 +300,15 @@ def test_every_launch_fits_a_multiprocessor(batch: int, hidden: int) -> None:
     for shape in shapes:
         assert shape.shared <= 227 * 1024 and shape.stages >= 2 and batch % shape.split % 2 == 0
         assert shape.shared >= 8 * batch * (shape.columns + 8) * 4
+
+
+@pytest.mark.parametrize(("batch", "momentum"), [(16, False), (16, True), (64, False), (64, True)])
+def test_a_backward_launch_has_room_for_what_its_warps_load(batch: int, momentum: bool) -> None:
+    """Beside the block's own gradients: tiles of both halves, of velocities, and of 16 columns of the batch's errors."""
+    shape = shape_backward(batch, 4096, 4096, momentum, True, True)
+    stage = 16 * shape.columns * (2 + 2 + 4 * momentum) + 16 * batch * 2
+    sums = 8 * batch * (shape.columns + 8) * 4
+    assert shape.shared == batch * (shape.columns + 8) * 2 + max(shape.stages * 8 * stage, sums)
 
 
 @pytest.mark.parametrize("inputs", [32, 256, 320, 800, 1024, 4096, 16384])

@@ -75,3 +75,6 @@ def test_rows_and_columns_are_padded_to_multiples_of_16_bytes() -> None:
     assert (_pad(lies).row_stride, _pad(lies).column_stride) == (24, 1)
     turned = Operand("b", 30, 20, 1, "float16", 30)
     assert (_pad(turned).row_stride, _pad(turned).column_stride) == (1, 32)
+    for lines, stride in ((1, 20), (2, 24)):  # a single line begins nowhere else
+        assert _pad(Operand("a", lines, 20, 20, "float16")).row_stride == stride
+        assert _pad(Operand("b", 20, lines, 1, "float16", 20)).column_stride == stride

@@ -163,17 +163,18 @@ def test_candidates_have_what_is_given_and_none_is_there_twice(kernel: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("dtype", "layout", "k", "kernel"),
+    ("dtype", "layout", "n", "k", "kernel"),
     [
-        ("bfloat16", "nn", 64, "wgmma"), ("bfloat16", "nn", 60, "mma"), ("float16", "nt", 63, "mma"),
-        ("int8", "nt", 64, "wgmma"), ("int8", "nt", 60, "mma"), ("float32", "nn", 63, "simt"),
+        ("bfloat16", "nn", 512, 64, "wgmma"), ("bfloat16", "nn", 512, 60, "mma"), ("float16", "nt", 512, 63, "mma"),
+        ("int8", "nt", 512, 64, "wgmma"), ("int8", "nt", 512, 60, "mma"), ("float32", "nn", 512, 63, "simt"),
+        ("bfloat16", "nn", 510, 64, "mma"),
     ],
 )  # fmt: skip
 def test_matrices_given_by_pointers_have_the_fastest_kernel_that_reads_them_as_they_lie(
-    dtype: str, layout: str, k: int, kernel: str
+    dtype: str, layout: str, n: int, k: int, kernel: str
 ) -> None:
     """Nothing is copied for the newest one, which wants lines that begin at multiples of 16 bytes."""
-    operands = operands_of(512, 512, k, dtype=dtype, layout=layout, batch=4, pointers=True)
+    operands = operands_of(512, n, k, dtype=dtype, layout=layout, batch=4, pointers=True)
     found = {one.spec.name for one in list_candidates(operands, H200)[0]}
     assert found == {kernel, "general"} and choose(operands, H200).spec.name == kernel
 
@@ -215,6 +216,17 @@ def test_a_kernel_without_scales_of_terms_refuses_them(scaled: Literal["a", "b"]
     error = spec.why_not_operands(operands, spec.complete(spec.for_types(operands)))
     assert str(error) == f"scale_{scaled} must be the same along k for vector"
     assert "vector" not in {one.spec.name for one in list_candidates(operands, H200)[0]}
+
+
+@pytest.mark.parametrize("groups", [0, 1, 3])
+def test_scales_of_b_may_be_the_same_along_k_in_groups_even_in_a_single_one(groups: int) -> None:
+    scales = {"x": np.ones((128, 2), np.float32), "y": np.ones((1, 1), np.float32)}
+    given: dict[str, Any] = {"dtype": "int8", "epilogue": tw.epilogue("scaled(acc, x, y)", **scales)}
+    if groups:
+        assert operands_of(128, 64, 256, groups=groups, **given).epilogue.lines_of("b") > 1
+    else:
+        with pytest.raises(ArgumentError, match="y must"):
+            operands_of(128, 64, 256, **given)
 
 
 @pytest.mark.parametrize("gpu", ["a100", "h200", "b200", "rtx-5090"])
