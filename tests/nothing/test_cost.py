@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.gpus import find
 from tilewise.kernels import KERNELS
+from tilewise.kernels.epilogue import epilogue_header
 from tilewise.kernels.gemm.wgmma import finished_in_boxes
 from tilewise.kernels.spec import Work
 from tilewise.operands import Operands
@@ -275,3 +277,13 @@ def test_an_epilogue_is_done_in_boxes_where_its_arrays_have_such(
     epilogue = Epilogue("acc + x", (array,))
     problem = Problem(64, 64, 64, 1, "bfloat16", "bfloat16", result, epilogue=epilogue)
     assert finished_in_boxes(Operands.of(problem)) == inside
+
+
+def test_the_header_for_boxes_reads_each_line_of_an_epilogue_at_once_and_its_matrix_apart() -> None:
+    """Lines are the same along rows or along columns."""
+    by_row, by_column = (EpilogueArray(name, "float32", name == "x", name == "y") for name in "xy")
+    form = Epilogue("(acc + x) * y + whole", (by_row, by_column, EpilogueArray("whole", "bfloat16")))
+    header = epilogue_header(form, "float")
+    for how in ("read_at_once", "read_within", "lies_at_once"):
+        assert sorted(re.findall(rf"given_(\w+)\.template {how}<", header)) == ["x", "y"]
+    assert "matrix() const { return given_whole; }" in header
