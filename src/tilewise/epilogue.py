@@ -267,10 +267,12 @@ def _lines_sharing(
     across, along = (1, 1, *shape)[-2:] if operand == "a" else (1, 1, *shape)[:-3:-1]
     runs, tiles = -(-k // SCALED_TERMS), -(-lines // SCALED_TERMS)
     if along not in (runs, 1 if may_repeat else runs) or across not in (1, lines, tiles):
-        fitting = dict.fromkeys(((lines, 1), (lines, runs), (tiles, runs)))
+        # What is given as an argument and is the same along k never comes here: it multiplies sums.
+        anyhow = may_repeat or name in ("scale_a", "scale_b")
+        fitting = dict.fromkeys((*[(lines, 1)] * anyhow, (lines, runs), (tiles, runs)))
         shapes = " or ".join(str(one if operand == "a" else one[::-1]) for one in fitting)
-        rule = f"must be the same along k, or have one for each {SCALED_TERMS} of it: the shape {shapes}"
-        raise ArgumentError(name, rule, shape)
+        rule = f"{'be the same along k, or ' * anyhow}have one for each {SCALED_TERMS} of {'it' if anyhow else 'k'}"
+        raise ArgumentError(name, f"must {rule}: the shape {shapes}", shape)
     return 1 if across == lines else SCALED_TERMS
 
 

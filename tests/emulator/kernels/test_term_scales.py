@@ -286,6 +286,8 @@ def test_rows_of_a_stack_become_one_matrix_where_their_scales_do() -> None:
         (lambda q: tw.batched_matmul([q.values], [q.values], epilogue=tw.epilogue("scaled(acc, s, 1)", s=q.scale), device="emulator"),
          "s must be the same along k, for lists of matrices"),
         (lambda q: tw.epilogue("scaled(acc, s, 1)", s=2.0), "s must be an array: it has scales of terms"),
+        (lambda q: tw.matmul(q.values, q.values, epilogue=tw.epilogue("scaled(acc, 1, s)", s=np.ones((1, 256), "float32")), device="emulator"),
+         r"^s must have one for each 128 of k: the shape \(2, 256\) or \(2, 2\), not \(1, 256\)"),
         (lambda q: tw.matmul(q.values, q.values.astype("int8"), device="emulator"), "must have a type of"),
     ],
 )  # fmt: skip
