@@ -268,11 +268,13 @@ def _lines_sharing(
     runs, tiles = -(-k // SCALED_TERMS), -(-lines // SCALED_TERMS)
     if along not in (runs, 1 if may_repeat else runs) or across not in (1, lines, tiles):
         # What is given as an argument and is the same along k never comes here: it multiplies sums.
-        anyhow = may_repeat or name in ("scale_a", "scale_b")
-        fitting = dict.fromkeys((*[(lines, 1)] * anyhow, (lines, runs), (tiles, runs)))
+        may_be_same = may_repeat or name in ("scale_a", "scale_b")
+        fitting = dict.fromkeys((*[(lines, 1)] * may_be_same, (lines, runs), (tiles, runs)))
         shapes = " or ".join(str(one if operand == "a" else one[::-1]) for one in fitting)
-        rule = f"{'be the same along k, or ' * anyhow}have one for each {SCALED_TERMS} of {'it' if anyhow else 'k'}"
-        raise ArgumentError(name, f"must {rule}: the shape {shapes}", shape)
+        rule = f"must have one for each {SCALED_TERMS} of k"
+        if may_be_same:
+            rule = f"must be the same along k, or have one for each {SCALED_TERMS} of it"
+        raise ArgumentError(name, f"{rule}: the shape {shapes}", shape)
     return 1 if across == lines else SCALED_TERMS
 
 

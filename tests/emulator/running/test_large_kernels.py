@@ -57,6 +57,12 @@ def loads(count: int) -> str:
     return "\n".join([*lines, f"st.global.f32 [%a4], %f{2 * count};\nret;\n}}"])
 
 
+def limit_pieces(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
+    """Have blocks cut by other limits than those for programs of ten thousand instructions."""
+    for name, value in limits.items():
+        monkeypatch.setattr(pieces, name, value)
+
+
 def lowered(ptx: str) -> str:
     return lower(Program(parse(ptx), "k", (32, 1, 1)), False, "k").text
 
@@ -186,8 +192,7 @@ def results(ptx: str, threads: int, given: Any) -> Any:
 
 
 def test_like_instructions_side_by_side_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"_LONG": 8, "_MOST": 500, "_FEWEST": 2, "_ROW": 3}.items():
-        monkeypatch.setattr(pieces, name, value)
+    limit_pieces(monkeypatch, _LONG=8, _MOST=500, _FEWEST=2, _ROW=3)
     assert lowered(multiply_adds("f16", 90)).count("@tw_row_") == 2  # its function, and the call
 
 
@@ -207,8 +212,7 @@ def test_pieces_give_the_bits_of_the_whole(
 ) -> None:
     given = np.random.default_rng(3).integers(0, 2**32, 160, dtype=np.uint32)
     whole = results(make(), threads, given)
-    for name, value in {"_LONG": 8, "_MOST": 7, "_FEWEST": 2, "_ROW": 3}.items():
-        monkeypatch.setattr(pieces, name, value)
+    limit_pieces(monkeypatch, _LONG=8, _MOST=7, _FEWEST=2, _ROW=3)
     assert ".piece." in lowered(make()) or "@tw_row_" in lowered(make())
     assert (results(make() + "\n// in pieces", threads, given) == whole).all()
     assert len(set(whole.tolist())) > 8
@@ -226,8 +230,7 @@ def test_pieces_have_registers_that_stay_in_memory(threads: int, monkeypatch: py
         "st.global.b32 [%a4], %r1; ret; }",
     ]
     given = np.random.default_rng(5).integers(0, 2**32, 160, dtype=np.uint32)
-    for name, value in {"_LONG": 8, "_MOST": 7, "_FEWEST": 2}.items():
-        monkeypatch.setattr(pieces, name, value)
+    limit_pieces(monkeypatch, _LONG=8, _MOST=7, _FEWEST=2)
     ptx = "\n".join(lines)
     assert {f"%x{i}" for i in range(16)} <= Program(parse(ptx), "k", (threads, 1, 1)).resident
     assert ".piece." in lowered(ptx) and "%kept." in lowered(ptx)
@@ -254,8 +257,7 @@ def test_what_a_guarded_store_would_read_is_there_behind_it_too(
         *(f"@%p st.shared.b32 [%s1], %x{i}; add.u32 %r3, %r3, %x{i};" for i in range(40)),
     ]
     ptx = "\n".join([*lines, "st.global.b32 [%a4], %r3; ret; }"])
-    for name, value in {"_LONG": 8, "_MOST": 7, "_FEWEST": 2}.items():
-        monkeypatch.setattr(pieces, name, value)
+    limit_pieces(monkeypatch, _LONG=8, _MOST=7, _FEWEST=2)
     assert lowered(ptx).count(".piece.") > 8
     given = np.random.default_rng(4).integers(0, 2**32, 160, dtype=np.uint32)
     wanted = given[:32] * np.uint32(sum(range(1, 41))) + np.uint32(sum(range(40)))
@@ -269,8 +271,7 @@ def test_a_warp_may_leave_in_the_middle_of_a_piece(start: int, monkeypatch: pyte
     ptx = loads(40).replace("ld.param.u32 %t1, [q]", f"mov.u32 %t1, {start}")
     ptx = re.sub(r"add.s64 (%w\d+), %a0, (%w\d+);", r"and.b64 %a5, \2, 508; add.s64 \1, %a0, %a5;", ptx)
     given = np.arange(160, dtype=np.float32) ** 2
-    for name, value in {"_LONG": 8, "_MOST": 30, "_FEWEST": 2}.items():
-        monkeypatch.setattr(pieces, name, value)
+    limit_pieces(monkeypatch, _LONG=8, _MOST=30, _FEWEST=2)
     program = Program(parse(ptx), "k", (32, 1, 1))
     assert program.fast.guarded
     assert ".piece." in lowered(ptx)
@@ -283,8 +284,7 @@ def test_a_frame_has_room_for_registers_between_pieces_or_nothing_is_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     program = Program(parse(loads(40)), "k", (32, 1, 1))
-    for name, value in {"_LONG": 8, "_MOST": 7, "_FEWEST": 2}.items():
-        monkeypatch.setattr(pieces, name, value)
+    limit_pieces(monkeypatch, _LONG=8, _MOST=7, _FEWEST=2)
 
     def found() -> pieces.Cut:
         return pieces.cut(program, program.fast, program.liveness.before, lambda *_: None)
@@ -301,8 +301,7 @@ def test_pieces_are_rows_of_like_instructions_and_what_may_stand_in_a_piece_betw
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither of them too short to be worth a call; the longer stretches in parts."""
-    for name, value in {"_LONG": 8, "_MOST": 10, "_FEWEST": 3, "_ROW": 5}.items():
-        monkeypatch.setattr(pieces, name, value)
+    limit_pieces(monkeypatch, _LONG=8, _MOST=10, _FEWEST=3, _ROW=5)
     order = ["mul.lo.u32"] * 12 + ["add.u32"] * 5 + ["mul.lo.u32"] * 4 + ["add.u32"] * 4
     lines = [f"{name} %t2, %t1, {i};" for i, name in enumerate(order)]
     other = "atom.global.add.u32 %t3, [%a0], 1;"
@@ -324,8 +323,7 @@ def test_what_a_warp_that_leaves_a_piece_has_to_keep_lies_in_the_frame(
 ) -> None:
     """A number too that is made right before the instruction at which it leaves, and read there for the last time."""
     program = Program(parse(loads(40)), "k", (32, 1, 1))
-    for name, value in {"_LONG": 8, "_MOST": 30, "_FEWEST": 2}.items():
-        monkeypatch.setattr(pieces, name, value)
+    limit_pieces(monkeypatch, _LONG=8, _MOST=30, _FEWEST=2)
     kept = program.liveness.before
     cut = pieces.cut(program, program.fast, kept, lambda *_: None)
     seen = set()

@@ -34,13 +34,20 @@ template <typename T> inline __device__ T tanh_grad(T x)
     return T(1) - y * y;
 }
 
-// 1/(1 + 2^y), which is off by a few units in the last place. In single precision activations come to it, without a branch
-// and without a division.
+// 2^y, off by two units in the last place at most, by one instruction.
+inline __device__ float approximate_exp2(float y)
+{
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y));
+    return power;
+}
+
+// 1/(1 + 2^y), off by a few units in the last place: what activations come to in single precision, without a branch and
+// without a division.
 inline __device__ float one_over_one_plus_exp2(float y)
 {
-    float power, share;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y));
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(1 + power));
+    float share;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(1 + approximate_exp2(y)));
     return share;
 }
 
@@ -87,9 +94,7 @@ template <typename T> inline __device__ T gelu_grad(T x)
 }
 inline __device__ float gelu_grad(float x)
 {
-    float bell;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(bell) : "f"(x * x * -0.721347520f)); // by -log2(e)/2
-    return below(x) + x * 0.398942280f * bell;
+    return below(x) + x * 0.398942280f * approximate_exp2(x * x * -0.721347520f); // by -log2(e)/2
 }
 
 // The same by the usual approximation of Φ.
@@ -104,13 +109,13 @@ template <typename T> inline __device__ T gelu_tanh_grad(T x)
     return T(0.5) * (T(1) + y) + T(0.5) * x * (T(1) - y * y) * slope;
 }
 
-// 0.5 + 0.5·tanh(u) is 1/(1 + e^(-2·u)).
-inline __device__ float bend_exponent(float x) { return x * (-2.30220820f - 0.102943240f * x * x); } // of 2
-inline __device__ float gelu_tanh(float x) { return x * one_over_one_plus_exp2(bend_exponent(x)); }
+// In single precision that share, 0.5 + 0.5·tanh(u), is 1/(1 + 2^y), and y is -2·log2(e)·u.
+inline __device__ float gelu_tanh_exponent(float x) { return x * (-2.30220820f - 0.102943240f * x * x); }
+inline __device__ float gelu_tanh(float x) { return x * one_over_one_plus_exp2(gelu_tanh_exponent(x)); }
 inline __device__ float gelu_tanh_grad(float x)
 {
-    const float y = bend_exponent(x), share = one_over_one_plus_exp2(y), rest = one_over_one_plus_exp2(-y);
-    const float square = fminf(x * x, 1e9f); // where nothing is left to multiply, but infinity would make NaN of that
+    const float y = gelu_tanh_exponent(x), share = one_over_one_plus_exp2(y), rest = one_over_one_plus_exp2(-y);
+    const float square = fminf(x * x, 1e9f); // NOTE: beyond, share or rest is 0, of which an infinite square would make NaN
     return share + x * share * rest * (1.59576912f + 0.214064474f * square);
 }
 

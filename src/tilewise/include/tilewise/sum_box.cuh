@@ -23,8 +23,8 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float> struct alignas(102
     }
 
     // Puts sums of the warpgroup's threads, 64 rows and LINES columns of the instruction, from the one on that `first`
-    // says, which the compiler has to know. From a thread's first place to its others leads what chunk() makes of a number
-    // that is known here: so the compiler need not compute each of them.
+    // says, which the compiler has to know. From the place of a thread's first sum to those of its others leads what is
+    // known here, written out, as the compiler would compute chunk() for each of them.
     template <unsigned LINES, typename Register, unsigned COUNT>
     __device__ void put(const Register (&all)[COUNT], unsigned first)
     {

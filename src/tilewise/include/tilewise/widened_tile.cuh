@@ -22,10 +22,10 @@ template <typename Wide, typename Narrow> struct Widening {
     }
 };
 
-// Of int8 the bytes are put below an upper one, so that they are the last digits of a large number, which is taken away
-// again.
+// Puts two bytes, each below a byte UPPER, into the halves of a register: so those of int8 are the last digits of a large
+// number, which is taken away again.
 template <unsigned UPPER> struct BytesBelow {
-    // NOTE: a block has one row of threads, but the assembler does not know: a number that it knows it copies for each use.
+    // NOTE: threadIdx.y is 0, which the assembler does not know: a number that it knows it copies to a register at each use.
     const unsigned upper = UPPER + threadIdx.y;
     __device__ unsigned of(unsigned both) const { return __byte_perm(both, upper, 0x4140); }
 };

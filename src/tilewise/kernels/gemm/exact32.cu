@@ -187,7 +187,7 @@ struct Unscaled {
         epilogue.apply(sums, given, row, column);
     }
 
-    // Those that are not stored as runs have been unscaled in their box.
+    // Unscales in their box the sums that are not stored as runs: other threads store them, one by one.
     __device__ void unscale_rest(Box &box, const Box::Part &part) const
     {
         if (part.across() < part.whole * Box::RUN) return;
@@ -209,7 +209,10 @@ struct Unscaled {
             }
         }
     }
-    __device__ float operator()(float sum, unsigned row, unsigned column) const { return epilogue(sum, row, column); }
+    __device__ float operator()(float unscaled, unsigned row, unsigned column) const
+    {
+        return epilogue(unscaled, row, column);
+    }
 
   private:
     __device__ float unscale(float sum, float of_row, unsigned column) const
