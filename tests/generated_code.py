@@ -336,6 +336,18 @@ def _flow(code: tuple[MachineInstruction, ...]) -> tuple[_Blocks, dict[int, set[
     return blocks, follow
 
 
+def later(code: tuple[MachineInstruction, ...], family: str) -> set[int]:
+    """The places of instructions that may run after one of this family."""
+    blocks, follow = _flow(code)
+    found: set[int] = set()
+    for block in blocks.values():
+        places = [i for i in block if code[i].family == family]
+        if places:
+            reached = _reach(block[0], set(blocks), follow)
+            found |= {i for one in reached for i in blocks[one]} | {*range(places[0] + 1, block.stop)}
+    return found
+
+
 def _loops(within: set[int], follow: Mapping[int, set[int]]) -> Iterator[set[int]]:
     """Every loop, those inside of others too: blocks that reach one another; and what of these does so without the first."""
     reached = {block: _reach(block, within, follow) for block in within}

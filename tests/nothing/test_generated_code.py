@@ -19,13 +19,14 @@ from tests.generated_code import (
     beyond,
     count_in_one_bank,
     generate,
+    later,
     main_loop,
     summary,
 )
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm import FAMILIES
 from tilewise.toolchain.compile import compile_source
-from tilewise.toolchain.lines import MachineInstruction, SourceLine
+from tilewise.toolchain.lines import MachineInstruction, SourceLine, line_table
 from tilewise.toolchain.nvrtc import version
 
 LOCAL = ("LDL", "STL")
@@ -117,14 +118,16 @@ def test_copies_wait_for_the_launch_before_and_let_the_next_begin_when_they_have
     entry: str, size: int
 ) -> None:
     file = Path(KERNELS["mma"].file).with_name("arrange.cu")
-    code = compile_source(
+    made = compile_source(
         file.read_text(encoding="utf-8"), [entry], "sm_90a", defines={"ELEMENT_BYTES": size}
-    ).ptx
-    body = code.partition(f".entry {entry}(")[2].partition(".entry")[0]
-    done = re.findall(r"griddepcontrol\.\w+|\bld\.global|\bst\.global", body)
-    begins = done.index("griddepcontrol.launch_dependents")
-    assert done[0] == "griddepcontrol.wait" and len({*done}) == 4
-    assert {*done[1:begins]} == {"ld.global"} and {*done[begins + 1 :]} == {"st.global"}
+    )
+    assert made.cubin is not None
+    code = line_table(made.cubin, entry).instructions
+    reads, writes = ({i for i, one in enumerate(code) if one.family == name} for name in ("LDG", "STG"))
+    after_waiting, after_letting = later(code, "ACQBULK"), later(code, "PREEXIT")
+    assert reads and writes and after_letting
+    assert reads | writes <= after_waiting and not reads & after_letting
+    assert not any(one.family == "PREEXIT" for one in (code[i] for i in later(code, "STG")))
 
 
 @pytest.mark.parametrize(

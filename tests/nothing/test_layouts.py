@@ -20,7 +20,7 @@ from tilewise.kernels.bind import _regions, readable
 from tilewise.kernels.epilogue import fits_boxes, partial_bytes, partial_sums
 from tilewise.kernels.gemm import limits, real_form
 from tilewise.kernels.gemm.add_parts import add_step
-from tilewise.kernels.gemm.arrange import _matrices, arranged, copy_bytes, transposes_runs
+from tilewise.kernels.gemm.arrange import _matrices, arranged, copy_bytes, transposes_runs, with_zeros
 from tilewise.kernels.spec import cut, straddling
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.planner import operands_of
@@ -228,6 +228,20 @@ def test_a_copy_has_each_matrix_of_a_stack_once(
     assert copy_bytes(copy, stack) == len(places) * whole * copy.itemsize
     for index in itertools.product(*map(range, stack)):
         assert places[sum(map(mul, index, source.stack))] == sum(map(mul, index, copy.stack))
+
+
+@given(columns=st.integers(1, 5000), dtype=st.sampled_from(["int8", "float16", "float32", "float64"]))
+@example(columns=960, dtype="float16")  # 15 lines of the memory, to the byte
+@example(columns=1020, dtype="float32")  # a line more would be a sixteenth, less 16 bytes
+def test_lines_of_a_copy_are_whole_lines_of_the_memory_where_that_takes_little_more(
+    columns: int, dtype: str
+) -> None:
+    source = Operand("a", 3, columns, columns, dtype)
+    copy = arranged(source, ())
+    apart, item = copy.row_stride * copy.itemsize, copy.itemsize
+    least, lines = (-(-columns * item // unit) * unit for unit in (16, 128))
+    assert apart == (lines if lines <= 1.0625 * least else least)
+    assert with_zeros(copy).columns == copy.row_stride and with_zeros(source) is source
 
 
 # ── what a step of a kernel reads ──

@@ -23,7 +23,7 @@ from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.arrange import ways_to_read
 from tilewise.kernels.gemm.wgmma_shapes import BOX
 from tilewise.kernels.spec import KernelSpec, Work
-from tilewise.operands import Operands
+from tilewise.operands import ALIGNMENT_MOST, Operand, Operands, ceil_div
 from tilewise.planner.constants import FITTED, Constants, UnitCost
 from tilewise.planner.cost import copy_seconds, predict_work
 from tilewise.planner.listing import operands_of
@@ -53,6 +53,7 @@ FIXED = (
 
 _ANY_WIDTH = "2026-11-27"  # since when tiles of all widths are stored alike
 _SHARED_PARTS = "2026-11-27T04"  # since when several threads may add up the parts of the same sums
+_WHOLE_LINES = "2026-11-27T17"  # since when copies lie at whole lines of the memory
 _TURNS = 25
 _STEP = 1e-4  # of a logarithm, for derivatives
 _LEASH = 0.02  # how much a constant is held where it was: for those that the data says nothing of
@@ -112,8 +113,9 @@ def read(path: str | Path) -> list[Measured]:
         for kernel, values, *_, microseconds in entry["plans"]:
             named = isinstance(values, dict)
             settings = values if named else dict(zip(data["settings"][kernel], values, strict=True))
-            one = _measured(Path(path).name, operands, KERNELS[kernel], settings, microseconds * 1e-6)
-            found.append(_as_it_was(one, data.get("date", _SHARED_PARTS)))
+            date = data.get("date", _SHARED_PARTS)
+            one = _measured(Path(path).name, operands, KERNELS[kernel], settings, microseconds * 1e-6, date)
+            found.append(_as_it_was(one, date))
     return found
 
 
@@ -128,14 +130,29 @@ def _as_it_was(one: Measured, date: str) -> Measured:
 
 
 def _measured(
-    run: str, operands: Operands, spec: KernelSpec, settings: Mapping[str, object], seconds: float
+    run: str, operands: Operands, spec: KernelSpec, settings: Mapping[str, object], seconds: float, date: str
 ) -> Measured:
     complete = spec.complete({**spec.for_types(operands), **settings})
     ways = [read for read, _ in ways_to_read(spec, operands)]  # of which the settings are those of one
     reads = next((read for read in ways if spec.why_not(read, complete) is None), ways[0])
+    if date < _WHOLE_LINES:
+        reads = reads._replace(a=_copied_closely(reads.a), b=_copied_closely(reads.b))
     inner = reads.inner(spec.stack_axes)
     work = spec.work(inner, complete)
     return Measured(run, operands.problem(), spec.name, complete, seconds, reads, inner, operands, work)
+
+
+def _copied_closely(one: Operand) -> Operand:
+    """A copy with its lines as near as they may be; any other operand as it is."""
+    if not one.name.startswith("copy_"):
+        return one
+    lines = one if one.column_stride == 1 else one.transposed()
+    pitch = (
+        max(ceil_div(lines.columns * lines.itemsize, ALIGNMENT_MOST), 1) * ALIGNMENT_MOST // lines.itemsize
+    )
+    stack = tuple(step // lines.row_stride * pitch for step in lines.stack)
+    closer = replace(lines, row_stride=pitch, stack=stack)
+    return closer if one.column_stride == 1 else closer.transposed()
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,36 +90,84 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
     }
 
     // The same for rows that begin anywhere: 16 bytes at once from the first multiple of 16 on, the others one by one. Only
-    // so many lines of the box are there.
+    // so many lines of the box are there. Of so many rows a thread reads what it stores before it does.
+    template <unsigned TOGETHER = 2>
     __device__ void store_runs(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned lines = LINES)
     {
         constexpr unsigned ROW_LANES = COLUMNS / CHUNK; // threads that have a row
+        constexpr unsigned PASS = WARPS * LANES / ROW_LANES;
         const unsigned height = ACROSS ? lines : ROWS, width = ACROSS ? COLUMNS : lines;
         const unsigned rows = first_row < c.height ? min(c.height - first_row, height) : 0;
         const unsigned columns = first_column < c.width ? min(c.width - first_column, width) : 0;
         const unsigned lane = threadIdx.x % ROW_LANES;
 #pragma unroll 1
-        for (unsigned row = threadIdx.x % (WARPS * LANES) / ROW_LANES; row < rows; row += WARPS * LANES / ROW_LANES) {
-            Result *to = &c.at(first_row + row, first_column);
-            const unsigned past = reinterpret_cast<unsigned long long>(to) % 16 / sizeof(Result);
-            const unsigned begin = min((CHUNK - past) % CHUNK, columns), end = columns - (columns - begin) % CHUNK;
-            const unsigned first = begin + lane * CHUNK;
-            if (first < end) {
-                Neighbours<Result, CHUNK> run;
+        for (unsigned first = threadIdx.x % (WARPS * LANES) / ROW_LANES; first < rows; first += PASS * TOGETHER) {
+            RowEnds ends[TOGETHER];
+            Neighbours<Result, CHUNK> runs[TOGETHER];
+            Result others[TOGETHER];
 #pragma unroll
-                for (unsigned i = 0; i < CHUNK; ++i)
-                    run.at[i] = element(row, first + i);
-                run.write(to + first);
+            for (unsigned i = 0; i < TOGETHER; ++i) {
+                const unsigned row = min(first + i * PASS, ROWS - 1);
+                ends[i] = RowEnds(&c.at(first_row + row, first_column), columns);
+                runs[i] = run_at(row, ends[i].begin + lane * CHUNK);
+                others[i] = element(row, ends[i].outside(lane) % COLUMNS);
             }
-            if (lane < begin) to[lane] = element(row, lane);
-            if (end + lane < columns) to[end + lane] = element(row, end + lane);
+#pragma unroll
+            for (unsigned i = 0; i < TOGETHER; ++i) {
+                const unsigned row = first + i * PASS, column = ends[i].begin + lane * CHUNK;
+                if (row >= rows) continue;
+                Result *to = &c.at(first_row + row, first_column);
+                if (column < ends[i].end) runs[i].write(to + column);
+                if (ends[i].outside(lane) < columns) to[ends[i].outside(lane)] = others[i];
+                const unsigned next = ends[i].outside(lane + ROW_LANES); // of a row that ends within the box
+                if (next < columns) to[next] = element(row, next);
+            }
         }
     }
 
   private:
+    // Where the whole 16 bytes of a row of C begin and end, which has some columns of the box.
+    struct RowEnds {
+        unsigned begin, end;
+
+        RowEnds() = default;
+        __device__ RowEnds(const Result *row, unsigned columns)
+        {
+            const unsigned past = reinterpret_cast<unsigned long long>(row) % 16 / sizeof(Result);
+            begin = min((CHUNK - past) % CHUNK, columns), end = columns - (columns - begin) % CHUNK;
+        }
+
+        // The column of an element outside of them, by its number.
+        __device__ unsigned outside(unsigned which) const { return which < begin ? which : end + which - begin; }
+    };
+
     __device__ Result element(unsigned row, unsigned column)
     {
         return static_cast<const Result *>(chunk(row, column))[column % CHUNK];
+    }
+
+    // 16 bytes of a row from any element on, out of two chunks side by side. Behind the row they are of its beginning.
+    __device__ Neighbours<Result, CHUNK> run_at(unsigned row, unsigned column)
+    {
+        constexpr unsigned WORD = 4 / sizeof(Result), WORDS = 4; // elements of a word, and words of a chunk
+        const unsigned past = column % CHUNK;
+        Neighbours<unsigned, WORDS> one, other;
+        one.read(static_cast<const unsigned *>(chunk(row, column % COLUMNS)));
+        other.read(static_cast<const unsigned *>(chunk(row, (column + CHUNK) % COLUMNS)));
+        unsigned words[2 * WORDS];
+#pragma unroll
+        for (unsigned i = 0; i < WORDS; ++i)
+            words[i] = one.at[i], words[WORDS + i] = other.at[i];
+#pragma unroll
+        for (unsigned step = WORDS / 2; step > 0; step /= 2)
+#pragma unroll
+            for (unsigned i = 0; i + step < 2 * WORDS; ++i)
+                if (past / WORD & step) words[i] = words[i + step];
+        Neighbours<Result, CHUNK> run;
+#pragma unroll
+        for (unsigned i = 0; i < WORDS; ++i)
+            run.words[0].at[i] = __funnelshift_r(words[i], words[i + 1], past % WORD * 8 * sizeof(Result));
+        return run;
     }
 
     // Four rows of pairs, which a store takes at a time, lie in only half of the banks. So every other row

@@ -67,29 +67,36 @@ constexpr unsigned RUN = 16 / ELEMENT_BYTES; // elements that a thread moves
 using Moved = Neighbours<Element, RUN>;
 
 // Reads `left` elements, or a run of them, and zeros for others. Where elements are smaller than words it reads the words
-// that they lie in, and shifts; the first of a line has nothing before it that may be read.
+// that they lie in, and shifts; of words at the line's ends, which are not its own alone, the elements.
+// NOTE: all reads are started before one is waited for. A branch for the ends would have those threads wait twice.
 inline __device__ Moved read_run(const Element *from, unsigned left, bool first)
 {
     constexpr unsigned WORD = sizeof(unsigned), WORDS = 16 / WORD;
-    const unsigned shift = reinterpret_cast<unsigned long long>(from) % WORD;
-    Moved run = {};
-    if (left * ELEMENT_BYTES >= 16 + WORD - shift || (shift == 0 && left >= RUN)) {
-        if (shift == 0 || !first) {
-            const char *begin = reinterpret_cast<const char *>(from) - shift;
-            const unsigned *words = reinterpret_cast<const unsigned *>(begin);
-            unsigned word = words[0];
+    const unsigned shift = ELEMENT_BYTES < WORD ? reinterpret_cast<unsigned long long>(from) % WORD : 0;
+    const unsigned *words = reinterpret_cast<const unsigned *>(reinterpret_cast<const char *>(from) - shift);
+    const unsigned end = min(left, RUN + WORD) * ELEMENT_BYTES + shift; // bytes from the first word on
+    const auto whole = [&](unsigned i) {
+        return (i > 0 || shift == 0 || !first) && (i < WORDS || shift > 0) && i * WORD + WORD <= end;
+    };
+    unsigned found[WORDS + 1] = {};
 #pragma unroll
-            for (unsigned i = 0; i < WORDS; ++i) {
-                const unsigned next = i + 1 < WORDS || shift > 0 ? words[i + 1] : 0;
-                run.words[0].at[i] = __funnelshift_r(word, next, shift * 8);
-                word = next;
-            }
-            return run;
-        }
+    for (unsigned i = 0; i <= WORDS; ++i)
+        if (whole(i)) found[i] = words[i];
+    Element others[RUN] = {};
+    if (ELEMENT_BYTES < WORD && ((first && shift > 0) || end < 16 + shift)) {
+#pragma unroll
+        for (unsigned i = 0; i < RUN; ++i)
+            if (i < left && !whole((i * ELEMENT_BYTES + shift) / WORD)) others[i] = from[i];
     }
+    Moved run;
 #pragma unroll
-    for (unsigned i = 0; i < RUN; ++i)
-        if (i < left) run.at[i] = from[i];
+    for (unsigned i = 0; i < WORDS; ++i)
+        run.words[0].at[i] = __funnelshift_r(found[i], found[i + 1], shift * 8);
+    if (ELEMENT_BYTES < WORD) {
+#pragma unroll
+        for (unsigned i = 0; i < RUN; ++i)
+            run.at[i] |= others[i];
+    }
     return run;
 }
 
@@ -188,11 +195,12 @@ struct Copy {
 };
 
 // Copies rows of `one`, then of `other`: a thread 16 bytes.
+// NOTE: of more blocks than an H100 holds at once the last ones end at different times. A product that begins meanwhile has
+// its blocks on SMs in that order, neighbours in C apart, so that L2 is asked for more: 5000³ takes a fifth longer.
+constexpr unsigned AT_ONCE = 1056;
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     align(const __grid_constant__ Copy one, const __grid_constant__ Copy other)
 {
-    dependent_launch::wait_for_previous();
-
     const bool first = blockIdx.x < one.blocks;
     const Copy &copy = first ? one : other;
     const unsigned runs = copy.to.row_stride / RUN, block = first ? blockIdx.x : blockIdx.x - one.blocks;
@@ -204,7 +212,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 
     const Element *from = copy.from.in_stack(outer, inner) + (row * copy.from.row_stride + column);
     const unsigned left = column < copy.from.columns ? copy.from.columns - column : 0;
+    dependent_launch::wait_for_previous();
     const Moved run = read_run(from, left, column == 0);
-    dependent_launch::let_next_begin();
+    if (gridDim.x <= AT_ONCE) dependent_launch::let_next_begin();
     run.write(copy.to.in_stack(outer, inner) + (row * copy.to.row_stride + column));
 }

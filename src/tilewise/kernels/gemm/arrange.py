@@ -25,9 +25,11 @@ __all__ = [
     "transposes_runs",
     "ways_to_read",
     "with_copies",
+    "with_zeros",
 ]
 
 _TILE = 32
+_LINE_BYTES, _LITTLE = 128, 16  # a line of the memory; more by the 16th part at most
 _WIDE_TILES = {1: 128, 4: 64}  # by the bytes of an element
 _THREADS = 256
 _FILE = Path(__file__).with_suffix(".cu")
@@ -105,9 +107,13 @@ def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, t
 
 
 def arranged(operand: Operand, stack: tuple[int, ...]) -> Operand:
-    """The copy of an operand: rows that begin at multiples of 16 bytes, one matrix behind the other."""
+    """The copy of an operand: rows that begin at multiples of 16 bytes, one matrix behind the other; at whole lines of
+    the memory where that takes little more."""
     item = operand.itemsize
-    pitch = max(ceil_div(operand.columns * item, ALIGNMENT_MOST), 1) * ALIGNMENT_MOST // item
+    least, lines = (
+        max(ceil_div(operand.columns * item, unit), 1) * unit for unit in (ALIGNMENT_MOST, _LINE_BYTES)
+    )
+    pitch = (lines if (lines - least) * _LITTLE <= least else least) // item
     # Along an axis where the operand is the same, so is its copy.
     counts = [1 if step == 0 else size for size, step in zip(stack, operand.stack, strict=True)]
     whole = operand.rows * pitch
@@ -130,11 +136,13 @@ def _in_rows(copy: Operand) -> Operand:
 
 
 def ends_whole(lines: Operand) -> bool:
-    """Whether what is read 16 bytes at a time of lines that begin at multiples of that ends with one of them.
+    """Whether what is read 16 bytes at a time of lines that begin at multiples of that ends with one of them."""
+    return with_zeros(lines).columns * lines.itemsize % ALIGNMENT_MOST == 0
 
-    NOTE: lines of copies go on as zeros to the next.
-    """
-    return lines.columns * lines.itemsize % ALIGNMENT_MOST == 0 or lines.name.startswith("copy_")
+
+def with_zeros(lines: Operand) -> Operand:
+    """The lines as far as they may be read: those of copies go on as zeros to the next."""
+    return replace(lines, columns=lines.row_stride) if lines.name.startswith("copy_") else lines
 
 
 def moves_lines(source: Operand, copy: Operand) -> bool:

@@ -329,7 +329,7 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
         if (aligned)
             box.template store_chunks<Boxes::LAST>(c, here.row, here.column);
         else
-            box.store_runs(c, here.row, here.column, Boxes::whole(i) ? Box::LINES : Boxes::LAST);
+            box.template store_runs<COPIES == 1 ? 2 : 1>(c, here.row, here.column, Boxes::whole(i) ? Box::LINES : Boxes::LAST);
     }
     // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
     if (Boxes::COUNT % 2 && storing) tensor_copy::commit();

@@ -17,6 +17,7 @@ from tilewise.devices.tensor_map import BYTES
 from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import boxed_arrays, epilogue_slot, fits_boxes, scales_slot
 from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_in_turn, parts_of
+from tilewise.kernels.gemm.arrange import with_zeros
 from tilewise.kernels.gemm.limits import (
     BYTE_SETTINGS,
     STACK_AXES,
@@ -248,10 +249,12 @@ def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
 def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int, ...]) -> MapSlot | Slot:
     """The tensor map of A or B, whose tile is ``size`` along M or N; ``sharers`` blocks load a part of it each.
 
-    NOTE: where it is empty, the engine does not touch it, and the map is as many zeros.
+    NOTE: where it is empty, the engine does not touch it, and the map is as many zeros. Of a copy it has the zeros
+    behind the rows, too: what lies outside of a map takes the engine longer to fill.
     """
     if not rows.rows * rows.columns:
         return Slot(bytes(BYTES))
+    rows = with_zeros(rows)
     part, row = size // sharers, ROW_BYTES // rows.itemsize
     if rows.dtype == "float32":
         rows = replace(rows, dtype="tfloat32")  # NOTE: so the engine rounds; the tensor cores would cut off
