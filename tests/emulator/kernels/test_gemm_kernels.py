@@ -464,6 +464,9 @@ def align(pairs: list[CopyCounts], size: int, check: bool) -> bool:
     ),
     layout=layouts(repeats=False),
 )
+@example(
+    shapes=[(1, 1, 3, 16), (1, 1, 2, 33)], layout=Layout(skip=1)
+)  # lines that end in a word with one of their runs
 def test_lines_are_copied_wherever_they_begin(
     size: int, shapes: list[tuple[int, int, int, int]], layout: Layout
 ) -> None:

@@ -83,7 +83,7 @@ inline __device__ Moved read_run(const Element *from, unsigned left, bool first)
     for (unsigned i = 0; i <= WORDS; ++i)
         if (whole(i)) found[i] = words[i];
     Element others[RUN] = {};
-    if (ELEMENT_BYTES < WORD && ((first && shift > 0) || end < 16 + shift)) {
+    if (ELEMENT_BYTES < WORD && ((first && shift > 0) || end < 16 + (shift > 0 ? WORD : 0))) {
 #pragma unroll
         for (unsigned i = 0; i < RUN; ++i)
             if (i < left && !whole((i * ELEMENT_BYTES + shift) / WORD)) others[i] = from[i];
