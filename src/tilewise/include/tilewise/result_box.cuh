@@ -91,7 +91,7 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
 
     // The same for rows that begin anywhere: 16 bytes at once from the first multiple of 16 on, the others one by one. Only
     // so many lines of the box are there. Of so many rows a thread reads what it stores before it does.
-    template <unsigned TOGETHER = 2>
+    template <unsigned ROWS_AT_ONCE = 2>
     __device__ void store_runs(Matrix<Result> c, unsigned first_row, unsigned first_column, unsigned lines = LINES)
     {
         constexpr unsigned ROW_LANES = COLUMNS / CHUNK; // threads that have a row
@@ -101,19 +101,19 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
         const unsigned columns = first_column < c.width ? min(c.width - first_column, width) : 0;
         const unsigned lane = threadIdx.x % ROW_LANES;
 #pragma unroll 1
-        for (unsigned first = threadIdx.x % (WARPS * LANES) / ROW_LANES; first < rows; first += PASS * TOGETHER) {
-            RowEnds ends[TOGETHER];
-            Neighbours<Result, CHUNK> runs[TOGETHER];
-            Result others[TOGETHER];
+        for (unsigned first = threadIdx.x % (WARPS * LANES) / ROW_LANES; first < rows; first += PASS * ROWS_AT_ONCE) {
+            RowEnds ends[ROWS_AT_ONCE];
+            Neighbours<Result, CHUNK> runs[ROWS_AT_ONCE];
+            Result others[ROWS_AT_ONCE];
 #pragma unroll
-            for (unsigned i = 0; i < TOGETHER; ++i) {
+            for (unsigned i = 0; i < ROWS_AT_ONCE; ++i) {
                 const unsigned row = min(first + i * PASS, ROWS - 1);
                 ends[i] = RowEnds(&c.at(first_row + row, first_column), columns);
                 runs[i] = run_at(row, ends[i].begin + lane * CHUNK);
                 others[i] = element(row, ends[i].outside(lane) % COLUMNS);
             }
 #pragma unroll
-            for (unsigned i = 0; i < TOGETHER; ++i) {
+            for (unsigned i = 0; i < ROWS_AT_ONCE; ++i) {
                 const unsigned row = first + i * PASS, column = ends[i].begin + lane * CHUNK;
                 if (row >= rows) continue;
                 Result *to = &c.at(first_row + row, first_column);

@@ -286,6 +286,7 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
     constexpr bool BESIDE = FINISHED_IN_BOXES && Fused::MATRICES + Fused::KEPT > 0; // the first is for its arrays
     const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
     constexpr unsigned COPIES = Scales::ANY ? Boxes::COUNT : 1; // how a box is stored is compiled once, if registers allow
+    constexpr unsigned ROWS_AT_ONCE = COPIES == 1 && ROWS_64 * COUNT <= 160 ? 2 : 1; // as they and the code's length allow
 #pragma unroll COPIES
     for (unsigned i = 0; i < Boxes::COUNT; ++i) {
         Box &box = boxes[BESIDE ? 1 : i % 2];
@@ -329,7 +330,7 @@ inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums
         if (aligned)
             box.template store_chunks<Boxes::LAST>(c, here.row, here.column);
         else
-            box.template store_runs<COPIES == 1 ? 2 : 1>(c, here.row, here.column, Boxes::whole(i) ? Box::LINES : Boxes::LAST);
+            box.template store_runs<ROWS_AT_ONCE>(c, here.row, here.column, Boxes::whole(i) ? Box::LINES : Boxes::LAST);
     }
     // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
     if (Boxes::COUNT % 2 && storing) tensor_copy::commit();
