@@ -298,6 +298,33 @@ def test_a_cluster_that_splits_k_writes_no_stage_that_another_warpgroup_reads() 
     assert tw.check(plan, "late") == []
 
 
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    ("size", "layout", "given"),
+    [
+        ((200, 72, 712), "nt", {"partition": "128x64x64", "tiles": 3}),  # more steps than stages
+        ((65, 190, 136), "nt", {"partition": "128x128x64"}),  # fewer
+        ((300, 260, 72), "nt", {"partition": "64x128x64", "pingpong": 1, "tiles": 15}),
+        ((130, 70, 264), "tn", {"partition": "128x128x64", "tiles": 2}),
+        ((70, 264, 136), "nn", {"partition": "128x256x64", "cluster": "2x1", "tiles": 2}),
+        ((9, 200, 136), "nt", {"partition": "128x16x64", "exchanged": 1, "cluster": "2x1"}),
+        ((70, 40, 264), "nt", {"partition": "128x64x64", "split": 2}),
+    ],
+)
+def test_where_operands_end_within_tiles_nothing_is_multiplied_that_nobody_wrote(
+    size: Size, layout: str, given: dict[str, Any]
+) -> None:
+    """Neither where a block has one such tile, nor where stages have had others, or none yet."""
+    plan = plan_for(size, 1, layout, given)
+    assert tw.check(plan, "late") == []
+    m, n, k = size
+    a, b = (
+        operand(shape, DTYPES["bfloat16"], one == "n")
+        for shape, one in zip(((m, k), (k, n)), layout, strict=True)
+    )
+    assert compare(tw.matmul(a, b, plan=plan, device="emulator"), a, b).ok
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("exchanged", [1, 0])
 def test_sums_of_parts_of_k_are_stored_to_the_end_of_their_rows(exchanged: int) -> None:

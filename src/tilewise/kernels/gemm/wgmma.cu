@@ -22,9 +22,9 @@
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/finished_box.cuh>
+#include <tilewise/loaded_tile.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/named_barrier.cuh>
-#include <tilewise/operand_tile.cuh>
 #include <tilewise/parts_of_k.cuh>
 #include <tilewise/plain_epilogue.cuh>
 #include <tilewise/result_box.cuh>
@@ -144,9 +144,12 @@ static_assert((PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) * WARPGROUP 
 // NOTE: rows of B come 64 columns at a time: the last of them may be beyond the tile.
 constexpr unsigned COLUMNS_OF_B = B_IN_ROWS ? (BLOCK_N + 63) / 64 * 64 : BLOCK_N;
 
+// NOTE: where groups of rows end is known on the device alone.
+using TileOfA = OperandTile<A_ELEMENT, BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED, A_IN_ROWS && CLUSTER_N == 1 && !GROUPED>;
+using TileOfB = OperandTile<Element, COLUMNS_OF_B, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED>;
 struct Stage {
-    OperandTile<A_ELEMENT, BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED> a;
-    OperandTile<Element, COLUMNS_OF_B, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED> b[TILES_OF_B];
+    TileOfA a;
+    TileOfB b[TILES_OF_B];
 };
 
 // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
@@ -200,24 +203,36 @@ struct Steps {
     __device__ unsigned count() const { return end - begin; }
 };
 
-// One thread copies, as far ahead as there are stages free: into the next tile too.
-inline __device__ void produce(Shared &shared, const TensorMap &a, const TensorMap &b, const Stack &stack, const Tiles &tiles,
-                               Steps steps, Turn &turn)
+// Waits for all threads of the consumer `group`, or of all consumers.
+inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
+inline __device__ void wait_for_consumers() { named_barrier::wait<CONSUMERS * WARPGROUP>(1 + CONSUMERS); }
+
+using Loaded = LoadedTile<TileOfA, TileOfB, GROUPED>;
+
+// Puts zeros where nothing is loaded, of a block's first tile, before anything has come.
+inline __device__ void clear_rest(Shared &shared, const Loaded &own, unsigned steps)
+{
+    if (own.is_whole()) return;
+    own.clear_rest(shared.stages, min(steps, STAGES), CONSUMERS * WARPGROUP);
+    tensor_copy::fence_stores();
+    wait_for_consumers();
+}
+
+// One thread copies, as far ahead as there are stages free: into the next tile too. As many stages as are `unset` are
+// filled to the end, since what nobody has written must not be multiplied.
+inline __device__ void produce(Shared &shared, const OperandMaps &maps, Extents product, const Stack &stack,
+                               const Tiles &tiles, Steps steps, Turn &turn, unsigned &unset)
 {
     const Place tile = tiles.now();
+    const Loaded own(tile, product);
     const InStack from_a = stack.of_a(tile.which), from_b = stack.of_b(tile.which);
 #pragma unroll 1
     for (unsigned step = steps.begin; step < steps.end; ++step, turn.next()) {
-        Stage &stage = shared.stages[turn.slot];
-        Mbarrier &full = shared.ring.full[turn.slot];
         shared.ring.wait_until_empty(turn);
-        full.arrive_and_expect(sizeof(Stage)); // what other blocks load for this one is part of it
-        // What other blocks wait for comes first.
-        if (CLUSTER_M == 1) stage.a.load(a, tile.row, step * BLOCK_K, from_a, tiles.column, tiles.beside(), full);
-#pragma unroll
-        for (unsigned i = 0; i < TILES_OF_B; ++i)
-            stage.b[i].load(b, tile.column, step * BLOCK_K + i * stage.b[i].BLOCK_K, from_b, tiles.row, tiles.below(), full);
-        if (CLUSTER_M > 1) stage.a.load(a, tile.row, step * BLOCK_K, from_a, tiles.column, tiles.beside(), full);
+        const Loaded here = unset > 0 ? own.filled() : own;
+        unset -= unset > 0;
+        here.load<(CLUSTER_M > 1)>(shared.stages[turn.slot], maps, step * BLOCK_K, from_a, from_b, tiles,
+                                   shared.ring.full[turn.slot]);
     }
 }
 
@@ -256,10 +271,6 @@ struct ProductForm {
 };
 using Products = TileProducts<ProductForm>;
 using Sums = Products::Sums;
-
-// Waits for all threads of the consumer `group`, or of all consumers.
-inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
-inline __device__ void wait_for_consumers() { named_barrier::wait<CONSUMERS * WARPGROUP>(1 + CONSUMERS); }
 
 // Boxes of a warpgroup's part of the tile: for 64 rows of it, and in all. The last one of those rows may have fewer lines.
 struct Boxes {
@@ -400,11 +411,13 @@ using PartialSums =
     ClusterSums<EXCHANGED ? BLOCK_N : BLOCK_M, EXCHANGED ? BLOCK_M : BLOCK_N, SumRegisterOf<ACCUMULATE>::Wide>;
 static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
 
-// The maps describe A and B, and C if `by_engine`, which says whether its rows begin at multiples of 16 bytes.
+// The maps describe A and B, and C if `by_engine`, which says whether its rows begin at multiples of 16 bytes; `end_a` and
+// `end_b` A and B by boxes for their last tiles, where those are smaller and their rows lie along K.
 // `matrices` are in the stack; or there are as many groups of rows, which end where `group_ends` has.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     wgmma_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
-               const __grid_constant__ TensorMap map_c, Strided<Result> c, unsigned depth, unsigned matrices,
+               const __grid_constant__ TensorMap map_c, const __grid_constant__ TensorMap end_a,
+               const __grid_constant__ TensorMap end_b, Strided<Result> c, unsigned depth, unsigned matrices,
                const __grid_constant__ Stack stack, unsigned by_engine,
 #if GROUPED
                const int *group_ends,
@@ -425,12 +438,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 
     // The same in all lanes: told so, the compiler keeps it, and what follows from it, out of their own registers.
     const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
-    Tiles tiles(EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns, matrices, stack.inner_count, group_ends);
+    const Extents product = {EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns};
+    Tiles tiles(product.height, product.width, matrices, stack.inner_count, group_ends);
     const Steps steps(depth, tiles);
 
     if (threadIdx.x == 0) {
         shared.ring.init(TOGETHER * (WARPGROUP / WARP) * SHARERS, ScalesOfStage::ANY ? 1 + WARP : 1);
         if (depth > 0) tensor_copy::prefetch(map_a), tensor_copy::prefetch(map_b);
+        if (depth > 0 && TileOfA::has_end(product.height)) tensor_copy::prefetch(end_a);
+        if (depth > 0 && TileOfB::has_end(product.width)) tensor_copy::prefetch(end_b);
     }
     __syncthreads();
     if (SHARERS > 1) cluster::wait_for_all(); // nobody may write here before the barriers are there
@@ -441,11 +457,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     if (!PINGPONG || CLUSTER > 1 || tiles.count <= 2 * gridDim.x) dependent_launch::let_next_begin();
 
     Turn turn;
+    const bool has_one = !PINGPONG && !GROUPED && tiles.count * CLUSTER <= gridDim.x; // tile, as each block
+    unsigned unset = has_one ? 0 : STAGES;
     if (group == CONSUMERS) {
         if (SHIFT_REGISTERS) warpgroup::give_registers<PRODUCER_REGISTERS>();
         if (GROUPED ? threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP : threadIdx.x == CONSUMERS * WARPGROUP)
             for (; tiles.more(); tiles.next()) {
-                if (!GROUPED || threadIdx.x % WARP == 0) produce(shared, map_a, map_b, stack, tiles, steps, turn);
+                if (!GROUPED || threadIdx.x % WARP == 0)
+                    produce(shared, {map_a, map_b, end_a, end_b}, product, stack, tiles, steps, turn, unset);
                 if (GROUPED) __syncwarp();
             }
         else if (ScalesOfStage::ANY && threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP + 1)
@@ -462,6 +481,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         if (PINGPONG) tiles.next(group), turn.skip(group * steps.count());
         for (; tiles.more(); tiles.next(PINGPONG ? CONSUMERS : 1)) {
             Place tile = tiles.now();
+            if (has_one) clear_rest(shared, {tile, product}, steps.count());
 #if PARTS > 1
             const Fused here;
 #else

@@ -191,16 +191,20 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     shape, (down, across), split = shape_of(settings), cluster_of(settings), int(settings["split"])
     stack = operands.stack if settings["stacked"] else ()
     stack_of_b = operands.stack_of(b) if operands.groups else stack
+    lines_a = lines_of(a, settings["a_in_rows"]), bool(settings["a_in_rows"]), shape.m, across, stack
+    lines_b = (
+        lines_of(b, settings["b_in_rows"]),
+        not settings["b_in_rows"],
+        shape.loaded_columns,
+        down,
+        stack_of_b,
+    )
     maps = (
-        _map(lines_of(a, settings["a_in_rows"]), bool(settings["a_in_rows"]), shape.m, across, stack),
-        _map(
-            lines_of(b, settings["b_in_rows"]),
-            not settings["b_in_rows"],
-            shape.loaded_columns,
-            down,
-            stack_of_b,
-        ),
+        _map(*lines_a),
+        _map(*lines_b),
         _result_map(c, shape, stack) if parts == 1 else Slot(bytes(BYTES)),
+        Slot(bytes(BYTES)) if operands.groups else _end_map(*lines_a),
+        _end_map(*lines_b),
     )
     blocks = down * across * split
     launched = ceil_div(clusters(operands, settings), int(settings["tiles"])) * parts
@@ -263,6 +267,14 @@ def _map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int
     else:
         box = (row if part % row == 0 else row // sharers, row)
     return rows.map(box, ROW_BYTES, stack)
+
+
+def _end_map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple[int, ...]) -> MapSlot | Slot:
+    """The tensor map for the last tile of A or B, of a box for its rows alone; as many zeros where there is no need."""
+    height = ceil_div(rows.rows % size, 8) * 8
+    if not along_k or sharers > 1 or height in (0, size):
+        return Slot(bytes(BYTES))
+    return _map(rows, along_k, height, sharers, stack)
 
 
 def _result_map(c: Operand, shape: Shape, stack: tuple[int, ...]) -> MapSlot | Slot:
