@@ -26,7 +26,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr == "thorough":
         settings.load_profile(PROFILE)
     if not hasattr(config, "workerinput"):  # a worker inherits what its parent set
-        for name in ("TILEWISE_DEVICE", "TILEWISE_THREADS", "TILEWISE_SUMS", "TILEWISE_CACHE_SIZE"):
+        for name in (
+            "TILEWISE_DEVICE",
+            "TILEWISE_THREADS",
+            "TILEWISE_SUMS",
+            "TILEWISE_CACHE_SIZE",
+            "TILEWISE_STUB",
+        ):
             os.environ.pop(name, None)
         os.environ["TILEWISE_ASSEMBLER"] = (
             "off"  # what is installed is not to decide what tests see; some turn it on

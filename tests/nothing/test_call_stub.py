@@ -36,10 +36,11 @@ from tilewise.call_stub import (
     available,
     slot_offset,
 )
+from tilewise.call_stub.machine_code import is_supported_python
 from tilewise.call_stub.shared_memory import TABLE_SLOTS
 from tilewise.errors import ArgumentError
 
-pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
+pytestmark = pytest.mark.skipif(not is_supported_python(), reason="this Python has no compiled call")
 
 
 @pytest.fixture
@@ -68,7 +69,8 @@ def test_a_builtin_of_a_module_can_be_pickled(monkeypatch: pytest.MonkeyPatch) -
     assert pickle.loads(pickle.dumps(stub.function)) is stub.function
 
 
-def test_the_environment_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_to_be_had_unless_the_environment_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert available()
     monkeypatch.setenv("TILEWISE_STUB", "0")
     assert not available()
 

@@ -28,10 +28,11 @@ from tests.call_stub_cases import (
     python_calls,
 )
 from tilewise import calls
-from tilewise.call_stub import CallForm, NativeLaunch, TensorPattern, available
+from tilewise.call_stub import CallForm, NativeLaunch, TensorPattern
+from tilewise.call_stub.machine_code import is_supported_python
 from tilewise.errors import ArgumentError, TilewiseError
 
-pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
+pytestmark = pytest.mark.skipif(not is_supported_python(), reason="this Python has no compiled call")
 
 BIAS, RESIDUAL, ENDS = 0x40000, 0x50000, 0x60000
 FLOAT = (2, 32, 1)

@@ -28,15 +28,14 @@ from tests.call_stub_cases import (
 from tilewise.call_stub import (
     CallRecord,
     CallStub,
-    available,
     compact_strides,
     counting_entries,
 )
-from tilewise.call_stub.machine_code import link
+from tilewise.call_stub.machine_code import is_supported_python, link
 from tilewise.call_stub.shared_memory import structure
 from tilewise.errors import ArgumentError
 
-pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
+pytestmark = pytest.mark.skipif(not is_supported_python(), reason="this Python has no compiled call")
 
 STREAM = 0x5EA
 

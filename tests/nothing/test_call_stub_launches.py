@@ -36,17 +36,23 @@ from tilewise.call_stub import (
     CallStub,
     EncodedMap,
     MapPatch,
-    available,
     decode_map,
     machine_code,
 )
 from tilewise.call_stub.call_text import call_text
 from tilewise.call_stub.counting_driver import counting_text
-from tilewise.call_stub.machine_code import link
-from tilewise.call_stub.shared_memory import STRUCTS, structure
+from tilewise.call_stub.machine_code import is_supported_python, link
+from tilewise.call_stub.shared_memory import (
+    BLOCK_BYTES,
+    DESCRIBED_FUNCTIONS,
+    MAX_PARAMETERS,
+    RING_LAUNCHES,
+    STRUCTS,
+    structure,
+)
 from tilewise.errors import ArgumentError
 
-pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
+pytestmark = pytest.mark.skipif(not is_supported_python(), reason="this Python has no compiled call")
 
 
 @pytest.fixture
@@ -162,6 +168,28 @@ def test_a_full_block_of_parameters_is_copied(bench: OwnBench) -> None:
     bench.stub.add(a_record(bench, launches=(launch,)))
     assert bench.is_fast(*operands()[:2], out=operands()[2])
     assert b"".join(bench.driver.last().params) == template[:4088] + struct.pack("<Q", A)
+
+
+def test_the_counting_driver_remembers_so_much_and_refuses_more(bench: OwnBench) -> None:
+    driver, (a, b, c) = bench.driver, operands()
+    with pytest.raises(ArgumentError, match="back"):
+        driver.last()
+    for function in range(RING_LAUNCHES + 2):
+        bench.stub.add(a_record(bench, launches=(replace(POINTERS, function=function),)))
+        assert bench.is_fast(a, b, out=c)
+    remembered = [driver.last(back).function for back in range(RING_LAUNCHES)]
+    assert remembered == list(range(RING_LAUNCHES + 1, 1, -1))
+    for back in (-1, RING_LAUNCHES):
+        with pytest.raises(ArgumentError, match="back"):
+            driver.last(back)
+    for function in range(DESCRIBED_FUNCTIONS):
+        driver.describe_function(function, (BLOCK_BYTES,))
+    driver.describe_function(0, (1,) * MAX_PARAMETERS)  # again, otherwise
+    for sizes in ((BLOCK_BYTES, 1), (1,) * (MAX_PARAMETERS + 1)):
+        with pytest.raises(ArgumentError, match="sizes"):
+            driver.describe_function(0, sizes)
+    with pytest.raises(ArgumentError, match="function"):
+        driver.describe_function(DESCRIBED_FUNCTIONS, (8,))
 
 
 def test_a_context_that_is_not_current_is_pushed_and_popped(bench: OwnBench) -> None:

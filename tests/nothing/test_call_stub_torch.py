@@ -17,12 +17,13 @@ import pytest
 
 from tests.call_stub_cases import DOC, POINTERS, Slow, python_calls
 from tilewise.bench.dispatch import BUDGETS, _count_bytes, _count_frames, counted_calls
-from tilewise.call_stub import CallRecord, CallStub, TensorPattern, available, counting_entries
+from tilewise.call_stub import CallRecord, CallStub, TensorPattern, counting_entries
+from tilewise.call_stub.machine_code import is_supported_python
 
 torch = pytest.importorskip("torch")
 if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
     pytest.skip("this torch has no exchange table", allow_module_level=True)
-pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
+pytestmark = pytest.mark.skipif(not is_supported_python(), reason="this Python has no compiled call")
 
 DTYPES = {
     torch.float16: (2, 16, 1),

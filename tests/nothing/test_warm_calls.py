@@ -12,7 +12,8 @@ import pytest
 
 from tests.call_stub_cases import DOC, PretendGpu, Slow, callback_entries, exchange_capsule
 from tilewise import interop
-from tilewise.call_stub import PLAIN_FORM, available
+from tilewise.call_stub import PLAIN_FORM
+from tilewise.call_stub.machine_code import is_supported_python
 from tilewise.call_stub.shared_memory import structure
 from tilewise.calls import Arrays, BoundProduct, Choice, prepare
 from tilewise.describe import result_shapes
@@ -22,7 +23,7 @@ from tilewise.interop import Library, View
 from tilewise.slots import Gap, Slot
 from tilewise.warm_calls import NativeTarget, WarmCalls, native_record
 
-pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
+pytestmark = pytest.mark.skipif(not is_supported_python(), reason="this Python has no compiled call")
 
 Views = tuple[View, View, View]
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tests.warm_call_cases import LAYOUTS, Front, empty, lay_out, share
 from tilewise import calls
-from tilewise.call_stub import available
+from tilewise.call_stub.machine_code import is_supported_python
 from tilewise.expression import parse
 from tilewise.matmul import matmul_in_python
 
@@ -27,7 +27,7 @@ torch: Any = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")  # whose numbers describe tensor maps
 if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
     pytest.skip("this torch has no exchange table", allow_module_level=True)
-pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
+pytestmark = pytest.mark.skipif(not is_supported_python(), reason="this Python has no compiled call")
 
 half = torch.bfloat16
 M, N, K = 8, 24, 16
