@@ -252,18 +252,15 @@ class WarmCalls:
     def _register(self, library: Library) -> int | None:
         if library.name == "tilewise":
             return self._stub.register_arrays(GpuArray, "_native", streams_entered_address())
-        api = library.exchange_api()
-        if api is None:
-            return None
         try:
             return self._stub.register_library(
                 library.exchange_types(),
-                api,
+                library.exchange_api(),
                 library.tracks_gradients,
                 library.gradients_on(),
                 library.ordinary_state(),
             )
-        except ArgumentError:  # its table is of a version that compiled code does not speak
+        except ArgumentError:  # it has no table, or one of a version that compiled code does not speak
             return None
 
     def forget(self) -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.warm_call_cases import LAYOUTS, Front, empty, lay_out, share
-from tilewise import calls
-from tilewise.call_stub import available
+from tilewise import calls, interop
+from tilewise.call_stub.machine_code import is_supported_python
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")  # whose numbers describe tensor maps
 if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
     pytest.skip("this torch has no exchange table", allow_module_level=True)
-pytestmark = pytest.mark.skipif(not available(), reason="this Python has no compiled call")
+pytestmark = pytest.mark.skipif(not is_supported_python(), reason="this Python has no compiled call")
 
 half = torch.bfloat16
 
@@ -241,6 +241,14 @@ def test_a_tensor_with_a_tangent_is_refused(front: Front) -> None:
         assert not front.is_equal_and_fast(a, b, out=c)
     assert front.is_equal_and_fast(a, b, out=c)
     assert front.is_equal_and_fast(dual, b, out=c)  # what it carried went with the level
+
+
+def test_without_a_table_of_exchange_functions_all_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a torch before 2.10."""
+    monkeypatch.setattr(interop.library_of("a", empty(1)), "exchange_api", lambda: None)
+    front, (a, b, c) = Front(monkeypatch), operands()
+    for _ in range(2):
+        assert not front.is_equal_and_fast(a, b, out=c)
 
 
 def test_a_result_is_as_torch_makes_it_but_for_its_storage(front: Front) -> None:
