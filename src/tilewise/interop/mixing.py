@@ -49,12 +49,7 @@ def common(views: Mapping[str, View]) -> Common:
 
 def _streams(like: View, views: Mapping[str, View]) -> tuple[int | None, ...]:
     """The distinct streams of all operands, that of ``like`` first."""
-    found: dict[int | None, None] = {}
-    libraries: set[str] = set()
-    for view in (like, *views.values()):
-        if view.library.name not in libraries:  # a library has one current stream on a GPU
-            libraries.add(view.library.name)
-            found[_stream(view)] = None
+    found = dict.fromkeys(map(_stream, (like, *views.values())))
     if len(found) > 1 and None in found:
         ours = gpu.open(like.space[1]).current_stream.handle
         found = {ours if handle is None else handle: None for handle in found}
