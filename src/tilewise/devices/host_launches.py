@@ -35,6 +35,7 @@ __all__ = ["HostLauncher", "Watch"]
 
 _BUILDS = 256  # kept in memory
 _BAR_AFTER = 2.0  # seconds
+_BAR_WIDTH = 30
 _ORDERS = ("eager", "late")
 _SUMS = ("fast", "hardware")
 _WORKSPACE_BYTES = 64  # of which grid.sync() uses the first eight
@@ -157,7 +158,6 @@ class HostLauncher:
             timeout=timeout,
             multiprocessors=self.multiprocessors,
             store=cache.default(),
-            progress=_progress_bar(entry),
             keep=held,
             watch=memories,
             chosen=chosen,
@@ -168,7 +168,8 @@ class HostLauncher:
         )
         try:
             unfinished.take_back(memories if mode == "checked" else None)
-            runner()
+            with _progress_bar(entry) as runner.progress:
+                runner()
         except KernelFault as error:
             raise _name_freed_array(error) from None
         finally:
@@ -298,23 +299,26 @@ def _clustered(launch: Launch, build: Any) -> Launch:
     return replace(launch, grid=grid, cluster=cluster)
 
 
-def _progress_bar(entry: str) -> Callable[[int, int], None] | None:
-    """A bar on a terminal once a launch takes more than two seconds; nothing in a pipe."""
+@contextlib.contextmanager
+def _progress_bar(entry: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal once a launch takes two seconds, and the end of its line after it; nothing in a pipe."""
     if not sys.stderr.isatty():
-        return None
+        yield None
+        return
     started = time.monotonic()
-    shown = [0]
+    shown: list[int] = []
 
     def show(done: int, total: int) -> None:
-        if time.monotonic() - started < _BAR_AFTER:
+        if time.monotonic() - started < _BAR_AFTER or done in shown:
             return
-        width = 30
-        full = width * done // max(total, 1)
-        end = "\n" if done >= total and shown[0] else ""
-        text = f"\r{entry}: [{'█' * full}{' ' * (width - full)}] {done:,} of {total:,} blocks{end}"
-        if done != shown[0] or not shown[0]:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-            shown[0] = max(done, 1)
+        full = _BAR_WIDTH * done // total
+        bar = "█" * full + " " * (_BAR_WIDTH - full)
+        sys.stderr.write(f"\r{entry}: [{bar}] {done:,} of {total:,} blocks")
+        sys.stderr.flush()
+        shown[:] = [done]
 
-    return show
+    try:
+        yield show
+    finally:
+        if shown:
+            sys.stderr.write("\n")

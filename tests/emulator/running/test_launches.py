@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.clocks import least_seconds, seconds
-from tilewise.devices import device
+from tests.terminal import Terminal
+from tilewise.devices import device, host_launches
 from tilewise.emulator.running import host_calls, run, workers
 from tilewise.errors import DeviceError, KernelFault, LaunchError, LaunchTimeout
 from tilewise.launch import Launch, check_registers
@@ -277,6 +279,32 @@ def test_a_launch_prints_so_much_and_no_more(
     for lanes in (2, 3, 4):
         kernel(1, lanes, [], device=ONE)
         assert capsys.readouterr().out == "".join(lines[: min(lanes, 3)]) + left_out * (lanes > 3)
+
+
+def test_a_long_launch_shows_in_a_terminal_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_launches, "_BAR_AFTER", 0.0)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with pytest.raises(LaunchTimeout):
+        kernel("spin")(1, 1, [np.zeros(1, np.int32)], device=ONE, timeout=0.3)
+    assert terminal.getvalue() == f"\rspin: [{' ' * 30}] 0 of 1 blocks\n"
+
+
+def test_a_bar_is_drawn_after_two_seconds_and_when_it_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, seen = SimpleNamespace(now=0.0), list[str]()
+    terminal = Terminal()
+    monkeypatch.setattr(terminal, "flush", lambda: seen.append(terminal.getvalue()))
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(host_launches, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    bars = [f"\rk: [{'█' * full}{' ' * (30 - full)}] {done} of 4 blocks" for full, done in ((7, 1), (30, 4))]
+    for after, drawn in ((0.0, "".join(bars) + "\n"), (-1.0, "")):
+        terminal.truncate(terminal.seek(0))
+        clock.now = 0.0
+        with host_launches._progress_bar("k") as show:
+            for clock.now, done in ((1.9, 2), (2.0 + after, 1), (2.5 + after, 1), (2.9 + after, 4)):
+                assert show
+                show(done, 4)
+        assert terminal.getvalue() == drawn
+    assert seen == [bars[0], "".join(bars)]
 
 
 def test_registers_that_a_block_can_never_have_are_refused() -> None:
