@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import errno
 import functools
 import itertools
@@ -300,6 +301,7 @@ def test_bench_as_json_and_into_a_file(
     assert found["measured"] == "toolchain"
     found = found["result"]
     assert json.loads(file.read_text()) == found
+    assert datetime.date.fromisoformat(found["date"]) and found["repeats"] == 1
     assert [row["rung"] for row in found["rungs"]] == ["02_one_block", "04_tiled"]
     assert all(0 < row["cached_ms"] < row["cold_ms"] for row in found["rungs"])
     assert found["import_ms"] > 0

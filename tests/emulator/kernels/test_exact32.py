@@ -17,6 +17,7 @@ from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import bind_steps
+from tilewise.kernels.gemm import exact32
 from tilewise.matmul import multiply
 from tilewise.planner import operands_of
 from tilewise.reference import compare
@@ -161,8 +162,12 @@ def test_tiny_elements_are_forgiven_up_to_four_for_each_term_that_is_large() -> 
     assert (found == wanted).all()
 
 
-def test_what_is_left_out_is_computed_to_the_edges_of_c_and_no_further() -> None:
+@pytest.mark.parametrize("blocks", [1, 528])
+def test_what_is_left_out_is_computed_to_the_edges_of_c_and_no_further(
+    blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a region of several tiles, some of which begin beyond C; operands end with their last element."""
+    monkeypatch.setattr(exact32, "REMEDY_BLOCKS", blocks)
     m, n, k = 70, 50, 64
     a, b, c = normal(m, k), normal(k, n), np.full((m, n), np.nan, np.float32)
     operands = operands_of(m, n, k, arithmetic="exact32")

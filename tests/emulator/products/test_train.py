@@ -132,6 +132,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([*command, "--epochs", "1", "--compare", "2", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert printed.err == "" and "digits made by strokes" in printed.out
+    assert "2 steps beside float64: with the same weights every loss is within its bound" in printed.out
+    assert "with weights of their own the curves are at most" in printed.out
     for name in ("learning.svg", "comparison.svg"):
         picture = ElementTree.parse(tmp_path / name).getroot()
         lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
