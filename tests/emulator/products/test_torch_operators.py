@@ -385,6 +385,13 @@ X, W = random(2, 4), random(3, 4)
             lambda: tw.matmul(X, W.T, epilogue=tw.epilogue("acc * 2")),
             "epilogue must be None where gradients are recorded, in torch.func and for fake tensors; use torch.no_grad() or .detach(), or bias=, activation=",
         ),
+        *(
+            (call, "arithmetic must be None where gradients are recorded")
+            for call in (
+                lambda: tw.matmul(X, W.T, arithmetic="exact32"),
+                lambda: tw.linear(X, W, arithmetic="exact32"),
+            )
+        ),
         (lambda: tw.linear(X, W, activation="geloo"), "activation 'geloo' is not known; did you mean 'gelu'"),
         (lambda: tw.linear(X, W.T), "weight must have as many columns as x (4)"),
         (lambda: tw.linear(X[0, 0], W), "x must have at least one dimension"),

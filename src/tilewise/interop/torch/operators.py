@@ -274,8 +274,7 @@ def matmul(
     device: Any = None,
 ) -> torch.Tensor:
     """:func:`tilewise.matmul` of tensors by the cheapest way that records gradients where they are wanted."""
-    if arithmetic is not None:
-        refuse(arithmetic=arithmetic)
+    refuse(arithmetic=arithmetic)
     _check_tensors(Terms._fields, (a, b, bias, c, residual))
     factor = 1.0 if beta is None else beta
     return _multiply(a, b, bias, c if factor else None, residual, activation, alpha, factor, device)
@@ -292,8 +291,7 @@ def linear(
     device: Any = None,
 ) -> torch.Tensor:
     """:func:`tilewise.linear` of tensors, by the cheapest way that records gradients where they are wanted."""
-    if arithmetic is not None:
-        refuse(arithmetic=arithmetic)
+    refuse(arithmetic=arithmetic)
     _check_tensors(("x", "weight", "bias", "residual"), (x, weight, bias, residual))
     _check_linear(x, weight)
     operands = x, weight, bias, None, residual
