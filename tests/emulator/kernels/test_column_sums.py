@@ -108,9 +108,11 @@ def test_sums_of_parts_of_k() -> None:
     add_up(a, b, "wgmma", {**HOPPER, "parts": 2}, "late")
 
 
-def test_sums_of_rows_of_whole_runs() -> None:
-    """More rows than the warps of a block have one each: a thread adds up several, 8 columns of each at a time."""
-    add_up(draw(150, 72, dtype=BFLOAT16), draw(72, 96, dtype=BFLOAT16), "wgmma", HOPPER, "late")
+@pytest.mark.parametrize("n", [96, 99])
+def test_sums_of_rows_of_whole_runs_and_of_single_columns(n: int) -> None:
+    """More rows than the warps of a block have one each: a thread adds up several, 8 columns of each at a time, or one."""
+    given = {**HOPPER, "b_in_rows": 0}
+    add_up(draw(150, 72, dtype=BFLOAT16), draw(n, 72, dtype=BFLOAT16).T, "wgmma", given, "late")
 
 
 def test_arrays_of_sums_are_not_read() -> None:

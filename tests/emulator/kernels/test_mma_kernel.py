@@ -174,9 +174,13 @@ def test_special_values_come_through() -> None:
 
 
 def dense(
-    size: Size, layout: str, in_bytes: int = 16, element: str = "float16", result: str | None = None
+    size: Size,
+    layout: str,
+    in_bytes: tuple[int, int] = (16, 16),
+    element: str = "float16",
+    result: str | None = None,
 ) -> Operands:
-    """Operands whose lines lie so far apart that they are aligned for accesses of so many bytes."""
+    """Operands whose lines lie so far apart that they are aligned for accesses of so many bytes, A's and B's."""
     names: dict[str, Layout] = {"n": "row", "t": "column"}
     made = Operands.of(
         Problem(
@@ -190,14 +194,14 @@ def dense(
         )
     )
 
-    def apart(one: Operand) -> Operand:
+    def apart(one: Operand, aligned: int) -> Operand:
         step = max(one.row_stride, one.column_stride)
-        while alignment_of(2 * step) != in_bytes:
+        while alignment_of(2 * step) != aligned:
             step += 1
         lines = {"column_stride": step} if one.row_stride == 1 else {"row_stride": step}
         return Operand(one.name, one.rows, one.columns, **{"row_stride": 1, **lines}, dtype=one.dtype)  # type: ignore[arg-type]
 
-    return made._replace(a=apart(made.a), b=apart(made.b))
+    return made._replace(a=apart(made.a, in_bytes[0]), b=apart(made.b, in_bytes[1]))
 
 
 def build(operands: Operands, arch: str, **given: Any) -> tuple[Any, dict[str, Any], dict[str, int]]:
@@ -223,9 +227,12 @@ def matrix(one: Operand, made: dict[str, Any]) -> Array:
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("layout", "in_bytes", "given"),
-    [("nn", 16, {"partition": "128x64x32"}), ("tt", 8, {"split": 2}), ("nt", 4, {}), ("tn", 2, {})],
-)
-def test_on_turing(layout: str, in_bytes: int, given: dict[str, Any]) -> None:
+    [
+        ("nn", (16, 4), {"partition": "128x64x32"}), ("tt", (8, 16), {"split": 2}), ("nt", (4, 2), {}),
+        ("tn", (2, 8), {}),
+    ],
+)  # fmt: skip
+def test_on_turing(layout: str, in_bytes: tuple[int, int], given: dict[str, Any]) -> None:
     operands = dense((100, 90, 330), layout, in_bytes)
     bound, made, addresses = build(operands, "sm_75", **{"partition": SMALL, "stages": TWO_STAGES, **given})
     bound(addresses)
@@ -244,7 +251,9 @@ def test_on_turing(layout: str, in_bytes: int, given: dict[str, Any]) -> None:
 def test_the_checker_finds_nothing_wrong(
     arch: str, layout: str, in_bytes: int, given: dict[str, Any]
 ) -> None:
-    bound, _, addresses = build(dense((40, 72, 264), layout, in_bytes), arch, partition=SMALL, **given)
+    bound, _, addresses = build(
+        dense((40, 72, 264), layout, (in_bytes, in_bytes)), arch, partition=SMALL, **given
+    )
     assert check_bound(bound, addresses, "late") == []
 
 
@@ -282,7 +291,7 @@ def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any], wro
 
 
 def test_accesses_are_no_wider_than_lines_are_aligned_for() -> None:
-    operands = dense((64, 64, 64), "nt", 4)
+    operands = dense((64, 64, 64), "nt", (4, 4))
     found = lies(operands)
     assert (narrowest(found), found["b_in_rows"]) == (4, 0)
     error = SPEC.why_not(operands, SPEC.complete({**found, "b_bytes": 8}))
