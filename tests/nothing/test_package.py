@@ -35,6 +35,7 @@ def test_every_name_is_there_and_is_the_one_of_its_home(name: str) -> None:
         assert value is importlib.import_module(f"tilewise.{name}")
     else:
         assert value is getattr(importlib.import_module(f"tilewise.{home}"), name)
+    assert vars(tilewise)[name] is value  # and is not looked for again
 
 
 def test_dir_and_all_agree() -> None:

@@ -61,8 +61,11 @@ TAKEN: list[dict[str, Any]] = [
     {"box": (4, 32), "swizzle": 128},
     {"box": (4, 16), "swizzle": 64},
     {"box": (4, 8), "swizzle": 32},
-    {"dtype": "float16", "fill": "nan"},
-    {"dtype": "tfloat32_ftz", "fill": "nan"},
+    *(
+        {"dtype": dtype, "fill": "nan", "strides": None, "box": (4, 16)}
+        for dtype in ELEMENTS
+        if "float" in dtype
+    ),
     {"shape": (4096,), "strides": (), "box": (64,)},
     {"shape": (4, 4, 4, 4, 4), "strides": None, "box": (1, 2, 3, 4, 4)},
     {"swizzle": 0, "interleave": 0},
@@ -106,7 +109,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"swizzle": True}, "swizzle must be None"),
     ({"interleave": 8}, "interleave must be None, 16 or 32"),
     ({"l2_promotion": 512}, "l2_promotion must be None, 64, 128 or 256"),
-    ({"fill": "nan"}, "fill must be 'zero' for uint32, which has no NaN"),
+    *(
+        ({"dtype": dtype, "fill": "nan"}, f"fill must be 'zero' for {dtype}, which has no NaN")
+        for dtype in ELEMENTS if "int" in dtype
+    ),
     ({"fill": "one"}, "fill 'one' is not known"),
     (INTERLEAVED | {"shape": (2, 4, 8, 8, 4)}, "shape must end with an axis of 8, the float16 elements of a slice"),
     (INTERLEAVED | {"shape": (4, 8, 8), "box": (1, 8)}, "shape must have 3 to 5 axes besides the slice"),

@@ -1,0 +1,49 @@
+"""What tilewise/wgmma.cuh writes out for every width of a tile, of which a compilation sees one or two."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tilewise
+from tilewise.kernels import KERNELS
+
+HEADER = (Path(tilewise.__file__).parent / "include/tilewise/wgmma.cuh").read_text()
+
+
+def numbers(text: str) -> list[int]:
+    return [int(one) for one in re.findall(r"\b\d+\b", text)]
+
+
+@pytest.mark.parametrize(
+    ("macro", "columns", "operands"),
+    [("TILEWISE_WIDTHS", 2, 7), ("TILEWISE_WIDTH", 4, 7), ("TILEWISE_FROM_REGISTERS", 2, 21)],
+)
+def test_operands_are_numbered_in_turn_behind_the_sums(macro: str, columns: int, operands: int) -> None:
+    """A register of sums stands for so many columns of the tile."""
+    widths = set()
+    for row in re.findall(rf"^{macro}\((\d[^)]*)\)", HEADER, re.MULTILINE):
+        width, count, *numbered = numbers(row)
+        assert (count * columns, numbered) == (width, list(range(count, count + operands))), row
+        widths.add(width)
+    of_tiles = {numbers(str(one).replace("x", " "))[1] for one in KERNELS["wgmma"].settings["partition"]}
+    assert widths and widths <= of_tiles
+    assert macro == "TILEWISE_FROM_REGISTERS" or widths == of_tiles
+
+
+def test_registers_of_sums_are_listed_in_turn() -> None:
+    lists: dict[int, list[int]] = {0: []}
+    for name, before, text in re.findall(
+        r'^#define TILEWISE_LIST_(\d+) (?:TILEWISE_LIST_(\d+) )?"(.*)"$', HEADER, re.M
+    ):
+        lists[int(name)] = [*lists[int(before or 0)], *numbers(text)]
+    given = {2: [0, 1]}
+    pair = (
+        r"^#define TILEWISE_(\d+)\(KIND, i\) TILEWISE_(\d+)\(KIND, i\), TILEWISE_(\d+)\(KIND, i \+ (\d+)\)$"
+    )
+    for name, first, second, at in (map(int, found) for found in re.findall(pair, HEADER, re.M)):
+        given[name] = [*given[first], *(at + one for one in given[second])]
+    assert all(listed == list(range(count)) for count, listed in (*lists.items(), *given.items()))
+    assert {*lists} - {0} == {*given}
