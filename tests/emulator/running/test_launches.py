@@ -295,16 +295,20 @@ def test_a_bar_is_drawn_after_two_seconds_and_when_it_has_changed(monkeypatch: p
     monkeypatch.setattr(terminal, "flush", lambda: seen.append(terminal.getvalue()))
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(host_launches, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    bars = [f"\rk: [{'█' * full}{' ' * (30 - full)}] {done} of 4 blocks" for full, done in ((7, 1), (30, 4))]
-    for after, drawn in ((0.0, "".join(bars) + "\n"), (-1.0, "")):
+    first, second, last = (
+        f"\rk: [{'█' * full}{' ' * (30 - full)}] {done} of 4 blocks"
+        for full, done in ((7, 1), (15, 2), (30, 4))
+    )
+    for earlier, drawn in ((0.0, f"{first}{second}{last}\n"), (1.0, "")):
         terminal.truncate(terminal.seek(0))
         clock.now = 0.0
         with host_launches._progress_bar("k") as show:
-            for clock.now, done in ((1.9, 2), (2.0 + after, 1), (2.5 + after, 1), (2.9 + after, 4)):
+            for now, done in ((1.9, 0), (2.0, 1), (2.5, 2), (2.7, 2), (2.9, 4)):
+                clock.now = now - earlier
                 assert show
                 show(done, 4)
         assert terminal.getvalue() == drawn
-    assert seen == [bars[0], "".join(bars)]
+    assert seen == [first, first + second, first + second + last]
 
 
 def test_registers_that_a_block_can_never_have_are_refused() -> None:
