@@ -121,7 +121,7 @@ def _regions(spec: KernelSpec, settings: Settings, read: Operands) -> tuple[dict
         if one.name.startswith("copy_"):
             sizes[one.name] = copy_bytes(one, read.stack_of(one))
     for name, size in sizes.items():
-        if size:
+        if size or name.startswith("copy_"):  # one of nothing has an address as well
             found[name] = end
             end += ceil_div(size, _REGION) * _REGION
     return found, end

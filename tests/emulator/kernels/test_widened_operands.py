@@ -54,6 +54,7 @@ def check(a: Array, b: Array, order: Any = "eager", **given: Any) -> Array:
 @example((1, 70, 200), "nn", "bfloat16", "int8", (0,) * 4, (), False)  # a row by weights in rows
 @example((1, 70, 200), "nt", "float16", "float8_e5m2", (0, 0, 1, 0), (2, 3), False)  # which begin anywhere
 @example((90, 33, 260), "tt", "bfloat16", "float8_e4m3fn", (0, -1, 0, -1), (), True)
+@example((2, 2, 0), "nt", "float16", "int8", (0, 0, 0, 3), (), False)  # a copy of nothing
 def test_any_size_layout_and_alignment(
     size: tuple[int, int, int], layout: str, wide: str, narrow: str, lie: tuple[int, ...], stack: tuple[int, ...], first: bool
 ) -> None:  # fmt: skip
