@@ -27,6 +27,12 @@ template <typename TileOfA, typename TileOfB, bool IN_GROUPS> struct LoadedTile 
     {
     }
 
+    // All of it, whether it exists or not.
+    explicit __device__ LoadedTile(Place tile)
+        : row(tile.row), column(tile.column), rows(TileOfA::LINES), columns(TileOfB::LINES)
+    {
+    }
+
     __device__ bool is_whole() const { return rows == TileOfA::LINES && columns == TileOfB::LINES; }
 
     // The same with all lines, which the engine fills with zeros where there are none.
@@ -38,22 +44,20 @@ template <typename TileOfA, typename TileOfB, bool IN_GROUPS> struct LoadedTile 
     }
 
     // Starts to load a stage, for k on of K: for `full`, which counts what other blocks load for this one, too. B comes
-    // before A if blocks below one another share it: what others wait for comes first.
-    template <bool B_FIRST, typename Stage, typename Tiles>
+    // before A if blocks below one another share it: what others wait for comes first. SOME: it may be less than all.
+    template <bool SOME, bool B_FIRST, typename Stage, typename Tiles>
     __device__ void load(Stage &stage, const OperandMaps &maps, unsigned k, tensor_copy::InStack from_a,
                          tensor_copy::InStack from_b, const Tiles &tiles, Mbarrier &full) const
     {
         constexpr unsigned TILES_OF_B = sizeof(stage.b) / sizeof(TileOfB);
-        const auto load_a = [&] {
-            stage.a.load(maps.a, maps.end_a, row, k, rows, from_a, tiles.column, tiles.beside(), full);
-        };
-        full.arrive_and_expect(TileOfA::bytes(rows) + TILES_OF_B * TileOfB::bytes(columns));
-        if (!B_FIRST) load_a();
+        const unsigned short beside = tiles.beside(), below = tiles.below();
+        full.arrive_and_expect(SOME ? TileOfA::bytes(rows) + TILES_OF_B * TileOfB::bytes(columns) : sizeof(Stage));
+        if (!B_FIRST) stage.a.template load<SOME>(maps.a, maps.end_a, row, k, rows, from_a, tiles.column, beside, full);
 #pragma unroll
         for (unsigned i = 0; i < TILES_OF_B; ++i)
-            stage.b[i].load(maps.b, maps.end_b, column, k + i * TileOfB::BLOCK_K, columns, from_b, tiles.row, tiles.below(),
-                            full);
-        if (B_FIRST) load_a();
+            stage.b[i].template load<SOME>(maps.b, maps.end_b, column, k + i * TileOfB::BLOCK_K, columns, from_b, tiles.row,
+                                           below, full);
+        if (B_FIRST) stage.a.template load<SOME>(maps.a, maps.end_a, row, k, rows, from_a, tiles.column, beside, full);
     }
 
     // Puts zeros in stages where nothing is loaded: so many threads do, the first of the block.

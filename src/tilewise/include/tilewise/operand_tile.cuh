@@ -37,31 +37,31 @@ struct alignas(1024) OperandTile {
             reinterpret_cast<uint4 *>(elements)[i] = {};
     }
 
-    // Loads as much as exists: `end` is the map for less than all rows.
-    __device__ void load(const TensorMap &map, const TensorMap &end, unsigned begin, unsigned k, unsigned existing,
-                         tensor_copy::InStack which, unsigned part, unsigned short blocks, Mbarrier &full)
-    {
-        if constexpr (ENDS) {
-            if (existing > 0) copy(elements, existing < SIZE ? end : map, begin, k, which, blocks, full);
-        } else if constexpr (ALONG_K) {
-            copy(&elements[part * PART * BLOCK_K], map, begin + part * PART, k, which, blocks, full);
-        } else if constexpr (WHOLE_BOXES) {
-#pragma unroll
-            for (unsigned i = part * PART; i < part * PART + PART; i += BLOCK_K)
-                if (i < existing) copy(&elements[i * BLOCK_K], map, k, begin + i, which, blocks, full);
-        } else {
-#pragma unroll
-            for (unsigned i = 0; i < SIZE; i += BLOCK_K)
-                if (i < existing)
-                    copy(&elements[(i + part * PART_K) * BLOCK_K], map, k + part * PART_K, begin + i, which, blocks, full);
-        }
-    }
-
     // Loads all of it.
     __device__ void load(const TensorMap &map, unsigned begin, unsigned k, tensor_copy::InStack which, unsigned part,
                          unsigned short blocks, Mbarrier &full)
     {
-        load(map, map, begin, k, SIZE, which, part, blocks, full);
+        load<false>(map, map, begin, k, SIZE, which, part, blocks, full);
+    }
+
+    // Loads all of it, or SOME: as much as exists. `end` is the map for fewer than all rows.
+    template <bool SOME>
+    __device__ void load(const TensorMap &map, const TensorMap &end, unsigned begin, unsigned k, unsigned existing,
+                         tensor_copy::InStack which, unsigned part, unsigned short blocks, Mbarrier &full)
+    {
+        if constexpr (ALONG_K) {
+            const TensorMap &its = SOME && ENDS && existing < SIZE ? end : map;
+            copy(&elements[part * PART * BLOCK_K], its, begin + part * PART, k, which, blocks, full);
+        } else if constexpr (WHOLE_BOXES) {
+#pragma unroll
+            for (unsigned i = part * PART; i < part * PART + PART; i += BLOCK_K)
+                if (!SOME || i < existing) copy(&elements[i * BLOCK_K], map, k, begin + i, which, blocks, full);
+        } else {
+#pragma unroll
+            for (unsigned i = 0; i < SIZE; i += BLOCK_K)
+                if (!SOME || i < existing)
+                    copy(&elements[(i + part * PART_K) * BLOCK_K], map, k + part * PART_K, begin + i, which, blocks, full);
+        }
     }
 
     // What the first instruction is told, for the rows of A (columns of B) from `begin` on.

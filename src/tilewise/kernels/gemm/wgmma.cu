@@ -218,20 +218,22 @@ inline __device__ void clear_rest(Shared &shared, const Loaded &own, unsigned st
     wait_for_consumers();
 }
 
-// One thread copies, as far ahead as there are stages free: into the next tile too. As many stages as are `unset` are
-// filled to the end, since what nobody has written must not be multiplied.
+// One thread copies, as far ahead as there are stages free: into the next tile too. Of a tile that has only SOME of its
+// lines it fills as many stages as are `unset` to the end, since what nobody has written must not be multiplied.
+// NOTE: whole tiles have a way of their own. The thread has no time for conditions at each box.
+template <bool SOME>
 inline __device__ void produce(Shared &shared, const OperandMaps &maps, Extents product, const Stack &stack,
                                const Tiles &tiles, Steps steps, Turn &turn, unsigned &unset)
 {
     const Place tile = tiles.now();
-    const Loaded own(tile, product);
+    const Loaded own = SOME ? Loaded(tile, product) : Loaded(tile);
     const InStack from_a = stack.of_a(tile.which), from_b = stack.of_b(tile.which);
 #pragma unroll 1
     for (unsigned step = steps.begin; step < steps.end; ++step, turn.next()) {
         shared.ring.wait_until_empty(turn);
-        const Loaded here = unset > 0 ? own.filled() : own;
+        const Loaded here = SOME && unset > 0 ? own.filled() : own;
         unset -= unset > 0;
-        here.load<(CLUSTER_M > 1)>(shared.stages[turn.slot], maps, step * BLOCK_K, from_a, from_b, tiles,
+        here.load<SOME, (CLUSTER_M > 1)>(shared.stages[turn.slot], maps, step * BLOCK_K, from_a, from_b, tiles,
                                    shared.ring.full[turn.slot]);
     }
 }
@@ -457,14 +459,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     if (!PINGPONG || CLUSTER > 1 || tiles.count <= 2 * gridDim.x) dependent_launch::let_next_begin();
 
     Turn turn;
-    const bool has_one = !PINGPONG && !GROUPED && tiles.count * CLUSTER <= gridDim.x; // tile, as each block
+    // Whether tiles end with the product, and each block has one of them.
+    const bool ends = (!GROUPED && product.height % (CLUSTER_M * BLOCK_M) != 0) || product.width % (CLUSTER_N * BLOCK_N) != 0;
+    const bool has_one = ends && !PINGPONG && !GROUPED && tiles.count * CLUSTER <= gridDim.x;
     unsigned unset = has_one ? 0 : STAGES;
     if (group == CONSUMERS) {
         if (SHIFT_REGISTERS) warpgroup::give_registers<PRODUCER_REGISTERS>();
         if (GROUPED ? threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP : threadIdx.x == CONSUMERS * WARPGROUP)
             for (; tiles.more(); tiles.next()) {
-                if (!GROUPED || threadIdx.x % WARP == 0)
-                    produce(shared, {map_a, map_b, end_a, end_b}, product, stack, tiles, steps, turn, unset);
+                if (GROUPED && threadIdx.x % WARP != 0) {
+                } else if (ends && !Loaded(tiles.now(), product).is_whole()) {
+                    produce<true>(shared, {map_a, map_b, end_a, end_b}, product, stack, tiles, steps, turn, unset);
+                } else {
+                    produce<false>(shared, {map_a, map_b, end_a, end_b}, product, stack, tiles, steps, turn, unset);
+                }
                 if (GROUPED) __syncwarp();
             }
         else if (ScalesOfStage::ANY && threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP + 1)
