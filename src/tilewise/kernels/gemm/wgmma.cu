@@ -222,12 +222,9 @@ inline __device__ void clear_rest(Shared &shared, const Loaded &own, unsigned st
 // lines it fills as many stages as are `unset` to the end, since what nobody has written must not be multiplied.
 // NOTE: whole tiles have a way of their own. The thread has no time for conditions at each box.
 template <bool SOME>
-inline __device__ void produce(Shared &shared, const OperandMaps &maps, Extents product, const Stack &stack,
+inline __device__ void produce(Shared &shared, const OperandMaps &maps, const Loaded &own, InStack from_a, InStack from_b,
                                const Tiles &tiles, Steps steps, Turn &turn, unsigned &unset)
 {
-    const Place tile = tiles.now();
-    const Loaded own = SOME ? Loaded(tile, product) : Loaded(tile);
-    const InStack from_a = stack.of_a(tile.which), from_b = stack.of_b(tile.which);
 #pragma unroll 1
     for (unsigned step = steps.begin; step < steps.end; ++step, turn.next()) {
         shared.ring.wait_until_empty(turn);
@@ -467,11 +464,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         if (SHIFT_REGISTERS) warpgroup::give_registers<PRODUCER_REGISTERS>();
         if (GROUPED ? threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP : threadIdx.x == CONSUMERS * WARPGROUP)
             for (; tiles.more(); tiles.next()) {
+                const Place tile = tiles.now();
+                const Loaded own = ends ? Loaded(tile, product) : Loaded(tile);
+                const InStack from_a = stack.of_a(tile.which), from_b = stack.of_b(tile.which);
+                const OperandMaps maps = {map_a, map_b, end_a, end_b};
                 if (GROUPED && threadIdx.x % WARP != 0) {
-                } else if (ends && !Loaded(tiles.now(), product).is_whole()) {
-                    produce<true>(shared, {map_a, map_b, end_a, end_b}, product, stack, tiles, steps, turn, unset);
+                } else if (own.is_whole()) {
+                    produce<false>(shared, maps, own, from_a, from_b, tiles, steps, turn, unset);
                 } else {
-                    produce<false>(shared, {map_a, map_b, end_a, end_b}, product, stack, tiles, steps, turn, unset);
+                    produce<true>(shared, maps, own, from_a, from_b, tiles, steps, turn, unset);
                 }
                 if (GROUPED) __syncwarp();
             }
