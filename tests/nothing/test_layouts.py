@@ -25,7 +25,7 @@ from tilewise.kernels.spec import cut, straddling
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.planner import operands_of
 from tilewise.problem import Epilogue, EpilogueArray, Problem, Tile
-from tilewise.slots import constant
+from tilewise.slots import MapSlot, constant
 
 COUNT = st.integers(0, 4)
 STRIDE = st.integers(0, 6)
@@ -242,6 +242,31 @@ def test_lines_of_a_copy_are_whole_lines_of_the_memory_where_that_takes_little_m
     least, lines = (-(-columns * item // unit) * unit for unit in (16, 128))
     assert apart == (lines if lines <= 1.0625 * least else least)
     assert with_zeros(copy).columns == copy.row_stride and with_zeros(source) is source
+
+
+@pytest.mark.parametrize(
+    ("size", "layout", "given", "rows"),
+    [
+        ((65, 190, 136), "nt", {}, (72, 64)),  # of A and of B, in eights
+        ((128, 249, 136), "nt", {}, (0, 0)),  # nothing to spare
+        ((72, 184, 136), "tn", {}, (0, 0)),  # boxes side by side, which are left out as wholes
+        ((200, 104, 136), "nn", {}, (72, 0)),
+        ((200, 100, 136), "nt", {"cluster": "2x1"}, (72, 0)),  # what blocks share is loaded as a whole
+        ((9, 200, 136), "nt", {"partition": "128x16x64", "exchanged": 1}, (72, 0)),
+        ((20, 200, 136), "nt", {"partition": "128x48x64", "exchanged": 1}, (72, 24)),
+    ],
+)
+def test_the_last_tile_of_an_operand_along_k_has_a_map_of_as_many_rows(
+    size: tuple[int, int, int], layout: str, given: dict[str, int | str], rows: tuple[int, int]
+) -> None:
+    spec, operands = KERNELS["wgmma"], operands_of(*size, dtype="bfloat16", layout=layout)
+    in_rows = [int(one == "n") for one in layout]
+    if given.get("exchanged"):
+        in_rows = [1 - in_rows[1], 1 - in_rows[0]]
+    lies = {"partition": "128x128x64", "a_in_rows": in_rows[0], "b_in_rows": in_rows[1]}
+    step = spec.steps(operands, spec.complete({**spec.for_types(operands), **lies, **given}))[0]
+    found = step.launch.args[3:5]
+    assert tuple(one.described.box[1] if isinstance(one, MapSlot) else 0 for one in found) == rows
 
 
 # ── what a step of a kernel reads ──

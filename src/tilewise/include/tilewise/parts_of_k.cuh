@@ -35,6 +35,22 @@ template <typename Four> inline __device__ void add(Four &sum, Four part)
     sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
 }
 
+// The steps of K that a block has: all, or its part of them. So many parts are IN_MEMORY, and of each a cluster's blocks
+// have so many.
+template <unsigned STEP_K, unsigned IN_CLUSTER, unsigned IN_MEMORY> struct StepsOfPart {
+    unsigned begin, end;
+
+    __device__ StepsOfPart(unsigned depth, unsigned part, unsigned rank)
+    {
+        constexpr unsigned COUNT = IN_CLUSTER * IN_MEMORY;
+        const unsigned all = depth / STEP_K + (depth % STEP_K != 0);
+        const unsigned which = (IN_MEMORY > 1 ? part * IN_CLUSTER : 0) + (IN_CLUSTER > 1 ? rank : 0);
+        begin = COUNT == 1 ? 0 : all * which / COUNT;
+        end = COUNT == 1 ? all : all * (which + 1) / COUNT;
+    }
+    __device__ unsigned count() const { return end - begin; }
+};
+
 // What a block of a cluster has of a tile of C, ROWS×COLUMNS. All blocks put their sums, and then each adds some of them.
 template <unsigned ROWS, unsigned COLUMNS, typename Sum = float> struct ClusterSums {
     static constexpr unsigned PITCH = COLUMNS + 4; // sums; so that the rows of a store lie in other banks

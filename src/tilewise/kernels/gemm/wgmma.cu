@@ -188,20 +188,7 @@ struct BlockShape {
 };
 using Tiles = BlockTiles<BlockShape>; // parts of K are as matrices of a stack
 
-// The steps of K that a block has: all, or its part of them.
-struct Steps {
-    unsigned begin, end;
-
-    __device__ Steps(unsigned depth, const Tiles &tiles)
-    {
-        constexpr unsigned COUNT = SPLIT * PARTS;
-        const unsigned all = depth / BLOCK_K + (depth % BLOCK_K != 0);
-        const unsigned part = (PARTS > 1 ? tiles.now().which.inner * SPLIT : 0) + (SPLIT > 1 ? tiles.rank : 0);
-        begin = COUNT == 1 ? 0 : all * part / COUNT;
-        end = COUNT == 1 ? all : all * (part + 1) / COUNT;
-    }
-    __device__ unsigned count() const { return end - begin; }
-};
+using Steps = StepsOfPart<BLOCK_K, SPLIT, PARTS>;
 
 // Waits for all threads of the consumer `group`, or of all consumers.
 inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
@@ -439,7 +426,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
     const Extents product = {EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns};
     Tiles tiles(product.height, product.width, matrices, stack.inner_count, group_ends);
-    const Steps steps(depth, tiles);
+    const Steps steps(depth, tiles.now().which.inner, tiles.rank);
 
     if (threadIdx.x == 0) {
         shared.ring.init(TOGETHER * (WARPGROUP / WARP) * SHARERS, ScalesOfStage::ANY ? 1 + WARP : 1);
