@@ -218,7 +218,7 @@ inline __device__ void produce(Shared &shared, const OperandMaps &maps, const Lo
         const Loaded here = SOME && unset > 0 ? own.filled() : own;
         unset -= unset > 0;
         here.load<SOME, (CLUSTER_M > 1)>(shared.stages[turn.slot], maps, step * BLOCK_K, from_a, from_b, tiles,
-                                   shared.ring.full[turn.slot]);
+                                         shared.ring.full[turn.slot]);
     }
 }
 
@@ -455,12 +455,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                 const Loaded own = ends ? Loaded(tile, product) : Loaded(tile);
                 const InStack from_a = stack.of_a(tile.which), from_b = stack.of_b(tile.which);
                 const OperandMaps maps = {map_a, map_b, end_a, end_b};
-                if (GROUPED && threadIdx.x % WARP != 0) {
-                } else if (own.is_whole()) {
-                    produce<false>(shared, maps, own, from_a, from_b, tiles, steps, turn, unset);
-                } else {
-                    produce<true>(shared, maps, own, from_a, from_b, tiles, steps, turn, unset);
-                }
+                const bool copies = !GROUPED || threadIdx.x % WARP == 0;
+                if (copies && own.is_whole()) produce<false>(shared, maps, own, from_a, from_b, tiles, steps, turn, unset);
+                if (copies && !own.is_whole()) produce<true>(shared, maps, own, from_a, from_b, tiles, steps, turn, unset);
                 if (GROUPED) __syncwarp();
             }
         else if (ScalesOfStage::ANY && threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP + 1)
