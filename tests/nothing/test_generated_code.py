@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from tilewise.toolchain.lines import MachineInstruction, SourceLine, line_table
 from tilewise.toolchain.nvrtc import version
 
 LOCAL = ("LDL", "STL")
+LOADS = ("LDG", "LDGSTS")
 RARE = "tilewise/guarded_load.cuh"  # loads at the edges of matrices
 
 
@@ -56,7 +58,7 @@ def test_the_code_is_as_meant(case: Case) -> None:
             assert there, f"no {pattern}, but{at_fault(like)}"
     narrow = [
         one for one in found.loop
-        if one.family in ("LDG", "LDGSTS") and one.bits != 128 and not (one.cuda and one.cuda.file == RARE)
+        if one.family in LOADS and one.bits != 128 and not (one.cuda and one.cuda.file == RARE)
     ]  # fmt: skip
     assert not narrow or not case.wide, f"loads of less than 16 bytes at{at_fault(narrow)}"
     assert found.fits.blocks >= found.planned, (
@@ -165,6 +167,51 @@ def test_a_launch_that_may_begin_early_waits_before_it_touches_memory(
     body = code.partition(f".entry {entry}(")[2].partition(".entry")[0]
     first = re.search(r"griddepcontrol\.wait|\b(?:ld|st|red|atom|cp)\.[\w.:]*global", body)
     assert first is not None and first[0] == "griddepcontrol.wait"
+
+
+@pytest.mark.parametrize(
+    ("file", "entry", "given"),
+    [
+        ("add_parts", "add_parts", {}),
+        ("arrange", "align", {}),
+        ("arrange", "arrange", {}),
+        ("arrange", "transpose", {"ELEMENT_BYTES": 1}),
+        ("real_form", "expand", {}),
+        ("simt", "simt", {}),
+        ("vector", "along_k", {}),
+        ("vector", "along_rows", {}),
+        ("widen", "widen", {}),
+    ],
+    ids=str,
+)
+def test_a_launch_divides_before_it_waits(file: str, entry: str, given: dict[str, object]) -> None:
+    """So that it knows where it reads. The assembler waits first, where nothing keeps it from that."""
+    source = Path(KERNELS["mma"].file).with_name(f"{file}.cu").read_text(encoding="utf-8")
+    made = compile_source(source, [entry], "sm_90a", defines=given)
+    assert made.cubin is not None
+    code = line_table(made.cubin, entry).instructions
+    waits, reads = (
+        next(i for i, one in enumerate(code) if one.family in names) for names in (("ACQBULK",), LOADS)
+    )
+    assert divisions(code) & {*range(waits)} and not divisions(code) & {*range(waits, reads)}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.kernel == "wgmma" and not case.groups][::5],
+    ids=lambda case: case.name,
+)
+def test_tiles_are_found_before_the_launch_waits_and_before_they_are_multiplied(case: Case) -> None:
+    code = generate(case).code
+    assert divisions(code) - later(code, "ACQBULK")
+    last = max(i for i, one in enumerate(code) if one.family.endswith("GMMA"))
+    stored = min(i for i, one in enumerate(code) if i > last and one.family in ("STS", "STSM"))
+    assert not divisions(code) & {*range(last, stored)}
+
+
+def divisions(code: Sequence[MachineInstruction]) -> set[int]:
+    """The places where integers are divided: by what a float says of one over the divisor."""
+    return {i for i, one in enumerate(code) if one.family == "I2F"}
 
 
 # ── the checks themselves ──

@@ -45,12 +45,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                         unsigned tile_rows)
 {
     __shared__ float of_warps[WARPS][TILE_COLUMNS];
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
     const unsigned across = gradient.columns / TILE_COLUMNS + (gradient.columns % TILE_COLUMNS != 0);
     const unsigned tile = blockIdx.x / across, first_row = tile * tile_rows, first = blockIdx.x % across * TILE_COLUMNS;
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, column = first + lane * PER_LANE;
     float of_columns[PER_LANE] = {};
+    dependent_launch::wait_for_previous(first_row);
+    dependent_launch::let_next_begin();
 #pragma unroll 1
     for (unsigned row = first_row + warp; row < min(first_row + tile_rows, gradient.rows); row += WARPS) {
         const auto run = read_run<PER_LANE>(gradient, row, column);

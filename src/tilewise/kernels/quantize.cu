@@ -48,10 +48,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     find_largest(Numbers numbers, Strided<unsigned> largest, unsigned inner_count)
 {
     __shared__ float of_warps[WARPS][TILE_COLUMNS];
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
     const TilePlace tile(numbers);
     numbers.select(tile.matrix, inner_count), largest.select(tile.matrix, inner_count);
+    dependent_launch::wait_for_previous(tile.row);
+    dependent_launch::let_next_begin();
 
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, column = tile.column + lane * PER_LANE;
     const bool of_rows = largest.row_stride != 0;
@@ -91,11 +91,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     quantize(Numbers numbers, Strided<const unsigned> largest, Strided<VALUE> values, Strided<float> scales,
              unsigned inner_count)
 {
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
     const TilePlace tile(numbers);
     numbers.select(tile.matrix, inner_count), largest.select(tile.matrix, inner_count);
     values.select(tile.matrix, inner_count), scales.select(tile.matrix, inner_count);
+    dependent_launch::wait_for_previous(tile.row);
+    dependent_launch::let_next_begin();
 
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, column = tile.column + lane * PER_LANE;
     if (column >= numbers.columns) return;
@@ -119,11 +119,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     dequantize(Strided<const VALUE> values, Strided<const float> scales, Strided<ELEMENT> numbers, unsigned inner_count)
 {
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
     const TilePlace tile(numbers);
     values.select(tile.matrix, inner_count), scales.select(tile.matrix, inner_count);
     numbers.select(tile.matrix, inner_count);
+    dependent_launch::wait_for_previous(tile.row);
+    dependent_launch::let_next_begin();
 
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, column = tile.column + lane * PER_LANE;
     if (column >= numbers.columns) return;

@@ -39,13 +39,13 @@ inline __device__ void largest_of_warps(float (&largest)[PER_LANE])
 extern "C" __global__ void __launch_bounds__(LANES *WARPS)
     quantize_tiles(Strided<const ELEMENT> numbers, Strided<VALUE> values, Strided<float> scales, unsigned inner_count)
 {
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
     const unsigned down = numbers.rows / TILE + (numbers.rows % TILE != 0);
     const unsigned across = numbers.columns / TILE + (numbers.columns % TILE != 0);
     const unsigned matrix = blockIdx.x / (down * across);
     const unsigned tile_row = blockIdx.x / across % down, tile_column = blockIdx.x % across;
     numbers.select(matrix, inner_count), values.select(matrix, inner_count), scales.select(matrix, inner_count);
+    dependent_launch::wait_for_previous(tile_row);
+    dependent_launch::let_next_begin();
 
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     const unsigned first = tile_row * TILE + warp * PER_WARP, column = tile_column * TILE + lane * PER_LANE;

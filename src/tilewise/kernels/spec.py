@@ -163,7 +163,8 @@ class KernelSpec:
     """A kernel of ours: what it takes, its compile-time choices, its launches, what they cost.
 
     ``settings`` maps each choice to the values that it may have, the default first. ``steps`` turns operands and
-    settings into launches. ``refuse`` says why a problem cannot be had, or None, and ``refuse_arch`` why settings
+    settings into launches. ``implied`` are settings that follow from the operands and the others, where they are not
+    given. ``refuse`` says why a problem cannot be had, or None, and ``refuse_arch`` why settings
     cannot be had on an arch that the kernel runs on. ``work`` is for the cost model.
     """
 
@@ -183,6 +184,7 @@ class KernelSpec:
     )  # what candidates gave, on an arch
     workspace: Callable[[Operands, Settings], int] = _need_none  # bytes
     candidates: Callable[[Operands, Settings, int], Iterator[Settings]] | None = None
+    implied: Callable[[Operands, Settings], Settings] = lambda _operands, _settings: {}
     element_types: tuple[str, ...] = ("float32",)  # of A and B, the default first
     accumulate: Callable[[Settings], str] = lambda _settings: "float32"
     defines: Callable[[Settings], Mapping[str, object]] = lambda _settings: {}

@@ -218,6 +218,7 @@ def _choices(
         if not spec.proposes_on(proposed, target.arch):
             continue
         complete = {**settings, **proposed, **decided}
+        complete = {**complete, **spec.implied(operands, complete), **decided}
         key = tuple(complete.values())
         if key not in seen:
             seen.add(key)

@@ -137,6 +137,8 @@ def _measured(
     reads = next((read for read in ways if spec.why_not(read, complete) is None), ways[0])
     if date < _WHOLE_LINES:
         reads = reads._replace(a=_copied_closely(reads.a), b=_copied_closely(reads.b))
+    newer = {name: value for name, value in spec.implied(reads, complete).items() if name not in settings}
+    complete |= newer  # than the file
     inner = reads.inner(spec.stack_axes)
     work = spec.work(inner, complete)
     return Measured(run, operands.problem(), spec.name, complete, seconds, reads, inner, operands, work)

@@ -21,6 +21,7 @@ template <typename Shape> struct BlockTiles {
     unsigned index;
     unsigned rank, row, column; // of the block in its cluster
     GroupWalk<Shape::M> walk;   // over groups, of which there is a matrix for each
+    Place here = {};            // of the tile, once it is found
 
     __device__ BlockTiles(unsigned height, unsigned width, unsigned matrices, unsigned inner, const int *group_ends)
         : rows(height / (Shape::CLUSTER_ROWS * Shape::M) + (height % (Shape::CLUSTER_ROWS * Shape::M) != 0)),
@@ -33,28 +34,26 @@ template <typename Shape> struct BlockTiles {
         row = rank % Shape::CLUSTER_ROWS, column = rank / Shape::CLUSTER_ROWS % Shape::CLUSTER_COLUMNS;
     }
 
-    // Whether there is a tile for the block, or one after so many. All lanes of a warp ask for a tile of a group.
-    // NOTE: the walk over groups goes there: now() and end() are of that tile then.
-    __device__ bool more() { return more(0); }
-    __device__ bool more(unsigned later)
+    // Finds the block's first tile, if there is one. All lanes of a warp look for one of a group.
+    __device__ bool find()
     {
-        const unsigned sought = index + later * (gridDim.x / Shape::BLOCKS);
-        return Shape::IN_GROUPS ? walk.seek(sought) : sought < count;
+        if (!(Shape::IN_GROUPS ? walk.seek(index) : index < count)) return false;
+        here = place();
+        return true;
     }
-    __device__ void next(unsigned count = 1) { index += count * (gridDim.x / Shape::BLOCKS); }
 
-    // The tile may lie beyond the last row or column of them. Then the block only loads for the others.
-    __device__ Place now() const
+    // The tile after so many.
+    __device__ bool find_next(unsigned later = 1)
     {
-        if constexpr (Shape::IN_GROUPS) {
-            const TileIndex tile = grouped(walk.tile(index), walk.tile_rows(), columns);
-            return {walk.begin() + tile.row * Shape::M, tile.column * Shape::N, {0, walk.group()}};
-        }
-        const unsigned matrix = Shape::OF_MATRICES ? index / (rows * columns) : 0;
-        const TileIndex tile = grouped(index - matrix * rows * columns, rows, columns);
-        return {(tile.row * Shape::CLUSTER_ROWS + row) * Shape::M,
-                (tile.column * Shape::CLUSTER_COLUMNS + column) * Shape::N,
-                {matrix / inner, matrix % inner}};
+        index += later * (gridDim.x / Shape::BLOCKS);
+        return find();
+    }
+
+    // Whether there will be one. NOTE: the walk over groups goes there: end() is of that tile then.
+    __device__ bool more()
+    {
+        const unsigned sought = index + gridDim.x / Shape::BLOCKS;
+        return Shape::IN_GROUPS ? walk.seek(sought) : sought < count;
     }
 
     // The rows of C that the tile may store: up to the end of its group.
@@ -70,4 +69,24 @@ template <typename Shape> struct BlockTiles {
         return blocks;
     }
     __device__ unsigned short below() const { return ((1 << Shape::CLUSTER_ROWS) - 1) << column * Shape::CLUSTER_ROWS; }
+
+    // The matrix that the tile is of.
+    __device__ InStack matrix() const
+    {
+        const unsigned number = Shape::OF_MATRICES ? index / (rows * columns) : 0;
+        return {number / inner, number % inner};
+    }
+
+  private:
+    // The tile may lie beyond the last row or column of them. Then the block only loads for the others.
+    __device__ Place place() const
+    {
+        if constexpr (Shape::IN_GROUPS) {
+            const TileIndex tile = grouped(walk.tile(index), walk.tile_rows(), columns);
+            return {walk.begin() + tile.row * Shape::M, tile.column * Shape::N, {0, walk.group()}};
+        }
+        const TileIndex tile = grouped(Shape::OF_MATRICES ? index % (rows * columns) : index, rows, columns);
+        return {(tile.row * Shape::CLUSTER_ROWS + row) * Shape::M,
+                (tile.column * Shape::CLUSTER_COLUMNS + column) * Shape::N, matrix()};
+    }
 };

@@ -5,11 +5,26 @@
 namespace dependent_launch {
 
 // Waits until the launches before this one are over and what they wrote is there. What a launch does before that must
-// not touch memory that they use.
+// not touch memory that they use. What follows from arguments alone is computed before: a few divisions take 0.1 µs.
 inline __device__ void wait_for_previous()
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The same once what is done before has been: `computed`, of the last of it, is never ~0.
+// NOTE: the assembler moves the wait to the begin of a kernel, ahead of all that needs no memory, but over no branch.
+inline __device__ void wait_for_previous(unsigned computed)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t"
+                 ".reg .pred never;\n\t"
+                 "setp.eq.u32 never, %0, 0xffffffff;\n\t"
+                 "@never exit;\n\t"
+                 "griddepcontrol.wait;\n\t"
+                 "}" ::"r"(computed)
+                 : "memory");
 #endif
 }
 

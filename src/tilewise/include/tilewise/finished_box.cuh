@@ -6,7 +6,8 @@
 #include <tilewise/epilogue_array.cuh>
 #include <tilewise/result_box.cuh>
 
-template <typename Result, typename Epilogue> struct FinishedBox {
+// INSIDE: the result does not end within a box.
+template <typename Result, typename Epilogue, bool INSIDE = false> struct FinishedBox {
     using Box = ResultBox<Result>;
     using Sum = typename Epilogue::Sum;
     using Given = typename Epilogue::template Given<2>;
@@ -29,7 +30,7 @@ template <typename Result, typename Epilogue> struct FinishedBox {
     {
         if constexpr (MATRICES > 0) {
             const unsigned down = row + threadIdx.x % Box::ROWS;
-            if (down < height && column < width) prefetch_line(epilogue.matrix().at(down, column));
+            if (INSIDE || (down < height && column < width)) prefetch_line(epilogue.matrix().at(down, column));
         }
     }
 
@@ -87,7 +88,7 @@ template <typename Result, typename Epilogue> struct FinishedBox {
         const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % (WARPS * LANES) / LANES;
         const unsigned down = row + warp * WARP_ROWS + lane / 4, across = column + lane % 4 * 2;
         const int signed_down = down, signed_across = across; // EpilogueArray::at() says why
-        const bool whole = row + Box::ROWS <= height && column + Box::COLUMNS <= width;
+        const bool whole = INSIDE || (row + Box::ROWS <= height && column + Box::COLUMNS <= width);
         if (whole && epilogue.template lines_lie_at_once<2>(down, across)) {
 #pragma unroll
             for (unsigned i = 0; i < PAIRS; ++i)
@@ -116,7 +117,7 @@ template <typename Result, typename Epilogue> struct FinishedBox {
             const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % (WARPS * LANES) / LANES;
             row = warp * WARP_ROWS + round * (LANES / ROW_LANES) + lane / ROW_LANES, column = lane % ROW_LANES * Box::CHUNK;
             const bool exists = box.row + row < box.height && box.column + column < box.width;
-            inside = exists ? min(box.width - box.column - column, Box::CHUNK) : 0;
+            inside = INSIDE ? Box::CHUNK : exists ? min(box.width - box.column - column, Box::CHUNK) : 0;
         }
     };
 

@@ -61,9 +61,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     add_parts(const Sum *parts, Strided<Result> c, const __grid_constant__ Stack stack, unsigned wide,
               const __grid_constant__ Epilogue epilogue)
 {
-    dependent_launch::wait_for_previous();
-    if (NEXT_MAY_BEGIN) dependent_launch::let_next_begin();
-
     const unsigned quads = c.columns / RUN + (c.columns % RUN != 0), in_matrix = c.rows * quads;
     const unsigned blocks = in_matrix / QUADS + (in_matrix % QUADS != 0);
     const unsigned matrix = blockIdx.x / blocks, matrices = gridDim.x / blocks;
@@ -72,6 +69,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 
     const Four *from = reinterpret_cast<const Four *>(parts) + (size_t(matrix) * in_matrix + index);
     const size_t apart = size_t(in_matrix) * matrices;
+    dependent_launch::wait_for_previous(index);
+    if (NEXT_MAY_BEGIN) dependent_launch::let_next_begin();
     Four sum = {};
     if (index < in_matrix) sum = add_range(from, apart, PARTS * sharer / SHARERS, PARTS * (sharer + 1) / SHARERS);
     if constexpr (SHARERS > 1) {

@@ -44,12 +44,12 @@ template <unsigned STEP> inline __device__ Sum add(const Sum *from, unsigned fir
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     add_sums(const Sum *parts, Strided<Result> to, unsigned count, unsigned inner_count)
 {
-    dependent_launch::wait_for_previous();
     __shared__ Sum shared[WARPS][LANES];
     const unsigned blocks = to.rows / LANES + (to.rows % LANES != 0), matrix = blockIdx.x / blocks;
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, first = blockIdx.x % blocks * LANES;
     parts += size_t(matrix) * count * to.rows;
     to.select(matrix, inner_count);
+    dependent_launch::wait_for_previous(first);
 
     if (OF_COLUMNS) {
         const bool exists = first + lane < to.rows;

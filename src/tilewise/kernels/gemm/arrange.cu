@@ -36,8 +36,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     arrange(Strided<const Element> from, Strided<Element> to, unsigned pitch, unsigned inner_count)
 {
     __shared__ Element tile[TILE][TILE + PAD]; // its rows are those of the matrix
-    dependent_launch::wait_for_previous();
-
     const unsigned tile_rows = from.rows / TILE + (from.rows % TILE != 0);
     const unsigned tile_columns = pitch / TILE + (pitch % TILE != 0);
     const unsigned batch = blockIdx.x / (tile_rows * tile_columns);
@@ -45,6 +43,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned first_column = blockIdx.x % tile_columns * TILE;
     const unsigned lane = threadIdx.x % TILE, line = threadIdx.x / TILE;
     from.select(batch, inner_count), to.select(batch, inner_count);
+    dependent_launch::wait_for_previous(first_row);
 
     const bool along_rows = llabs(from.column_stride) <= llabs(from.row_stride);
 #pragma unroll
@@ -145,14 +144,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     constexpr unsigned QUADS = WIDE_TILE / 4, CHUNKS = WIDE_TILE / RUN, IN_CHUNK = RUN / 4;
     static_assert(QUADS * CHUNKS == BLOCK_THREADS, "each thread has four columns");
     __shared__ alignas(16) Quad tile[WIDE_TILE][QUADS]; // its rows are those of the matrix, 16 bytes elsewhere in each
-    dependent_launch::wait_for_previous();
-
     const unsigned tile_rows = from.rows / WIDE_TILE + (from.rows % WIDE_TILE != 0);
     const unsigned tile_columns = pitch / WIDE_TILE + (pitch % WIDE_TILE != 0);
     const unsigned batch = blockIdx.x / (tile_rows * tile_columns);
     const unsigned first_row = blockIdx.x / tile_columns % tile_rows * WIDE_TILE;
     const unsigned first_column = blockIdx.x % tile_columns * WIDE_TILE;
     from.select(batch, inner_count), to.select(batch, inner_count);
+    dependent_launch::wait_for_previous(first_row);
 
     const unsigned chunk = threadIdx.x % CHUNKS, quad = threadIdx.x / CHUNKS;
     const unsigned row = first_row + chunk * RUN, left = row < from.rows ? from.rows - row : 0;
@@ -212,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 
     const Element *from = copy.from.in_stack(outer, inner) + (row * copy.from.row_stride + column);
     const unsigned left = column < copy.from.columns ? copy.from.columns - column : 0;
-    dependent_launch::wait_for_previous();
+    dependent_launch::wait_for_previous(left);
     const Moved run = read_run(from, left, column == 0);
     if (gridDim.x <= AT_ONCE) dependent_launch::let_next_begin();
     run.write(copy.to.in_stack(outer, inner) + (row * copy.to.row_stride + column));

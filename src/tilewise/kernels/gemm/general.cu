@@ -327,12 +327,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
            const __grid_constant__ Epilogue epilogue)
 {
     __shared__ Stage stages[2];
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
-
     const unsigned rows = c.rows / REGION_M + (c.rows % REGION_M != 0);
     const unsigned columns = c.columns / REGION_N + (c.columns % REGION_N != 0);
     const unsigned count = rows * columns * matrices * TILES;
+    dependent_launch::wait_for_previous(count);
+    dependent_launch::let_next_begin();
     for (unsigned first = blockIdx.x; first < count; first += gridDim.x * BLOCK_THREADS) {
         const unsigned own = first + threadIdx.x * gridDim.x; // a thread looks at one of the block's next tiles
         if (!__syncthreads_or(own < count && left_out[own / TILES])) continue;

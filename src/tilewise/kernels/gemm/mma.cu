@@ -335,9 +335,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #endif
     extern __shared__ __align__(128) char dynamic[];
     Shared &shared = *reinterpret_cast<Shared *>(dynamic);
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
-
     const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
     const unsigned tiles = tile_rows * tile_columns, matrix = blockIdx.x / tiles;
@@ -355,6 +352,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const Reader reader(warp);
     const Scales of_terms = Scales::ANY ? scales.in_stack(which, which) : scales;
     WarpAdder adder(of_terms, row + reader.place.row, column + reader.place.column);
+    dependent_launch::wait_for_previous(row);
+    dependent_launch::let_next_begin();
     if constexpr (STAGES > 2)
         sum_steps(adder, shared, copier_a, copier_b, reader, begin, end);
     else

@@ -50,15 +50,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     expand(Strided<const Complex> from, Strided<Part> to, unsigned rows, unsigned columns, unsigned inner_count)
 {
     __shared__ Complex tile[TILE][TILE + 1]; // its rows are those of the matrix
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
-
     const unsigned tile_rows = rows / TILE + (rows % TILE != 0), tile_columns = columns / TILE + (columns % TILE != 0);
     const unsigned matrix = blockIdx.x / (tile_rows * tile_columns);
     const unsigned first_row = blockIdx.x / tile_columns % tile_rows * TILE;
     const unsigned first_column = blockIdx.x % tile_columns * TILE;
     const unsigned lane = threadIdx.x % TILE, line = threadIdx.x / TILE;
     from.select(matrix, inner_count), to.select(matrix, inner_count);
+    dependent_launch::wait_for_previous(first_row);
+    dependent_launch::let_next_begin();
 
     const bool reads_rows = llabs(from.column_stride) <= llabs(from.row_stride);
 #pragma unroll

@@ -299,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
             copier_a.start(&stage.a[0][0], depth, step_a), copier_b.start(&stage.b[0][0], depth / USES, step_b);
         async_copy::commit(); // an empty group at the end, so that a step is always one group
     };
-    dependent_launch::wait_for_previous();
+    dependent_launch::wait_for_previous(first_row);
     dependent_launch::let_next_begin();
 #pragma unroll 1
     for (unsigned step = 0; step < STAGES - 1; ++step)

@@ -119,9 +119,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
             const __grid_constant__ Stack stack, Epilogue epilogue)
 {
     __shared__ Sum shared[ROWS][SHARERS];
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
-
     const unsigned blocks = matrix.rows / ROWS + (matrix.rows % ROWS != 0); // of one matrix
     const InStack which = stack[blockIdx.x / blocks];
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
@@ -129,6 +126,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned row = blockIdx.x % blocks * ROWS + row_in_block;
     matrix.select(stack.of_a(which)), vector.select(stack.of_b(which)), result.select(stack.of_c(which));
     const Epilogue finish = epilogue.in_stack(stack, which);
+    dependent_launch::wait_for_previous(row);
+    dependent_launch::let_next_begin();
 
     Sum sum = 0;
     if (row < matrix.rows) {
@@ -236,9 +235,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                const __grid_constant__ Stack stack, Epilogue epilogue)
 {
     __shared__ Sum shared[WARPS][COLUMN];
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
-
     const unsigned blocks = matrix.rows / COLUMN + (matrix.rows % COLUMN != 0); // of one matrix, or part of K
     const unsigned first_row = blockIdx.x % blocks * COLUMN;
     const unsigned warp = threadIdx.x / LANES;
@@ -255,6 +251,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     matrix.select(stack.of_a(which)), vector.select(stack.of_b(which)), result.select(stack.of_c(which));
     const Fused finish = epilogue.in_stack(stack, which);
 #endif
+    dependent_launch::wait_for_previous(first_row);
+    dependent_launch::let_next_begin();
 
     Sum sums[PER_LANE] = {};
     if (are_readable(matrix, first_row))

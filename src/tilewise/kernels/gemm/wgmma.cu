@@ -21,16 +21,14 @@
 #include <tilewise/cluster.cuh>
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
-#include <tilewise/finished_box.cuh>
 #include <tilewise/loaded_tile.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/named_barrier.cuh>
 #include <tilewise/parts_of_k.cuh>
 #include <tilewise/plain_epilogue.cuh>
-#include <tilewise/result_box.cuh>
 #include <tilewise/ring.cuh>
+#include <tilewise/stored_tile.cuh>
 #include <tilewise/strided.cuh>
-#include <tilewise/sum_box.cuh>
 #include <tilewise/sum_registers.cuh>
 #include <tilewise/tensor_copy.cuh>
 #include <tilewise/term_scales.cuh>
@@ -80,6 +78,9 @@
 #endif
 #ifndef GROUPED // 1: the stack of B has a matrix for each group of A's rows, and A and C are none
 #define GROUPED 0
+#endif
+#ifndef WHOLE // 1: C has whole tiles alone, and rows that begin at multiples of 16 bytes
+#define WHOLE 0
 #endif
 #ifndef ELEMENT
 #define ELEMENT bfloat16 // or float16, float8_e4m3fn, float8_e5m2, int8, or float32, which is multiplied in tf32
@@ -144,33 +145,28 @@ static_assert((PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) * WARPGROUP 
 // NOTE: rows of B come 64 columns at a time: the last of them may be beyond the tile.
 constexpr unsigned COLUMNS_OF_B = B_IN_ROWS ? (BLOCK_N + 63) / 64 * 64 : BLOCK_N;
 
-// NOTE: where groups of rows end is known on the device alone.
-using TileOfA = OperandTile<A_ELEMENT, BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED, A_IN_ROWS && CLUSTER_N == 1 && !GROUPED>;
-using TileOfB = OperandTile<Element, COLUMNS_OF_B, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED>;
+// Whether the last tiles of A and B have maps of their own. NOTE: where groups of rows end is known on the device alone.
+constexpr bool A_ENDS = A_IN_ROWS && CLUSTER_N == 1 && !GROUPED && !WHOLE, B_ENDS = !B_IN_ROWS && CLUSTER_M == 1 && !WHOLE;
+using TileOfA = OperandTile<A_ELEMENT, BLOCK_M, A_IN_ROWS, CLUSTER_N, STACKED, A_ENDS>;
+using TileOfB = OperandTile<Element, COLUMNS_OF_B, !B_IN_ROWS, CLUSTER_M, STACKED || GROUPED, B_ENDS>;
 struct Stage {
     TileOfA a;
     TileOfB b[TILES_OF_B];
 };
 
-// What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
-// of which is put while the other is stored, or an epilogue's arrays are read; or one of sums, where more happens to them
-// than a thread does to its own (tilewise/finished_box.cuh), or results are bytes. Only results of 16 bits that nothing
-// happens to lie across in boxes, and only 16 bits fill some of them in part.
-constexpr bool FINISHED_IN_BOXES = Fused::IN_BOXES && (sizeof(Result) == 2 || Fused::MATRICES + Fused::KEPT == 0);
-constexpr bool FITS_BOXES = sizeof(Result) == 2 ? WARPGROUP_N % 16 == 0 && (Fused::PLAIN || !EXCHANGED)
-                                                : sizeof(Result) == 4 && WARPGROUP_N % 64 == 0 && !EXCHANGED;
-constexpr bool STORED_BY_ENGINE = PARTS == 1 && (Fused::PLAIN || FINISHED_IN_BOXES) && FITS_BOXES;
-constexpr bool ACROSS = EXCHANGED && STORED_BY_ENGINE;
-constexpr unsigned BOX_HEIGHT = EXCHANGED && BLOCK_N < 64 ? BLOCK_N : 64;
-using Box = ResultBox<Result, ACROSS, ACROSS ? BOX_HEIGHT : 64>;
-using BoxOfSums = SumBox<EXCHANGED, BOX_HEIGHT, SumRegisterOf<ACCUMULATE>::Wide>;
-struct alignas(1024) ResultBuffer {
-    char bytes[STORED_BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
+struct StoredForm {
+    using Result = ::Result;
+    using Fused = ::Fused;
+    using Wide = SumRegisterOf<ACCUMULATE>::Wide;
+    static constexpr unsigned ROWS_64 = ::ROWS_64, COLUMNS = WARPGROUP_N, WARPGROUPS = CONSUMERS;
+    static constexpr bool TRANSPOSED = EXCHANGED, OF_STACK = STACKED, IN_GROUPS = GROUPED, IN_PARTS = PARTS > 1;
+    static constexpr bool INSIDE = WHOLE, SCARCE = Scales::ANY;
 };
+using Stored = StoredTile<StoredForm>;
 
 struct Shared {
     Stage stages[STAGES];
-    ResultBuffer results[CONSUMERS];
+    Stored::Buffer results[CONSUMERS];
     Ring<STAGES> ring; // all warps of the blocks that share read a stage, and then each of them may write to all
     ScalesOfStage scales[STAGES]; // NOTE: last, as mostly they are not there
 };
@@ -190,8 +186,7 @@ using Tiles = BlockTiles<BlockShape>; // parts of K are as matrices of a stack
 
 using Steps = StepsOfPart<BLOCK_K, SPLIT, PARTS>;
 
-// Waits for all threads of the consumer `group`, or of all consumers.
-inline __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
+// Waits for all threads of all consumers. NOTE: barriers from 1 on are of one each (tilewise/stored_tile.cuh).
 inline __device__ void wait_for_consumers() { named_barrier::wait<CONSUMERS * WARPGROUP>(1 + CONSUMERS); }
 
 using Loaded = LoadedTile<TileOfA, TileOfB, GROUPED>;
@@ -258,141 +253,6 @@ struct ProductForm {
 using Products = TileProducts<ProductForm>;
 using Sums = Products::Sums;
 
-// Boxes of a warpgroup's part of the tile: for 64 rows of it, and in all. The last one of those rows may have fewer lines.
-struct Boxes {
-    static constexpr unsigned OF_ROWS = (WARPGROUP_N + Box::LINES - 1) / Box::LINES, COUNT = ROWS_64 * OF_ROWS;
-    static constexpr unsigned LAST = WARPGROUP_N - (OF_ROWS - 1) * Box::LINES;
-    static __device__ bool whole(unsigned i) { return LAST == Box::LINES || i % OF_ROWS + 1 < OF_ROWS; }
-};
-
-inline __device__ auto box_at(unsigned i, Place tile, const Fused &epilogue, const Matrix<Result> &c)
-{
-    const unsigned down = tile.row + i / Boxes::OF_ROWS * INSTRUCTION_M;
-    const unsigned across = tile.column + i % Boxes::OF_ROWS * Box::LINES;
-    const unsigned width = Boxes::whole(Boxes::OF_ROWS - 1) ? c.width : min(tile.column + WARPGROUP_N, c.width);
-    return FinishedBox<Result, Fused>{epilogue, ACROSS ? across : down, ACROSS ? down : across, c.height, width};
-}
-
-// A warpgroup stores its sums, or what the epilogue makes of them, box by box: the engine, where C's rows lie as it needs
-// them. Where the epilogue reads arrays, the first copy to the first box has been started.
-template <typename Register, unsigned COUNT>
-inline __device__ void store_results(ResultBuffer &buffer, const Register (&sums)[ROWS_64][COUNT], unsigned group,
-                                     Place tile, const TensorMap &map, const Fused &epilogue, Matrix<Result> c, bool by_engine)
-{
-    auto &boxes = reinterpret_cast<Box(&)[2]>(buffer.bytes);
-    constexpr bool BESIDE = FINISHED_IN_BOXES && Fused::MATRICES + Fused::KEPT > 0; // the first is for its arrays
-    const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
-    constexpr unsigned COPIES = Scales::ANY ? Boxes::COUNT : 1; // how a box is stored is compiled once, if registers allow
-    constexpr unsigned ROWS_AT_ONCE = COPIES == 1 && ROWS_64 * COUNT <= 160 ? 2 : 1; // as they and the code's length allow
-#pragma unroll COPIES
-    for (unsigned i = 0; i < Boxes::COUNT; ++i) {
-        Box &box = boxes[BESIDE ? 1 : i % 2];
-        const auto here = box_at(i, tile, epilogue, c);
-        const bool inside = !GROUPED || here.row + Box::ROWS <= c.height; // or else it has rows of the next group
-        const bool aligned = by_engine && inside && (here.column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0);
-        const bool whole = aligned && Boxes::whole(i);
-        const auto wait_until_free = [&] { // until the last store of this box has read it
-            if (storing) tensor_copy::wait_until_read<BESIDE ? 0 : 1>();
-            wait_for_warpgroup(group);
-        };
-        if constexpr (FINISHED_IN_BOXES) {
-            using Finished = FinishedBox<Result, Fused>;
-            typename Finished::Given given[Finished::PAIRS];
-            here.read_lines(given);
-            typename Finished::Sum numbers[Box::SUMS];
-#pragma unroll
-            for (unsigned j = 0; j < Boxes::COUNT; ++j)
-                if (i == j) {
-                    asm volatile(""); // NOTE: or the compiler selects each number from those of all boxes
-                    take_numbers(numbers, sums[j / Boxes::OF_ROWS], j % Boxes::OF_ROWS * Box::SUMS);
-                }
-            const auto next = box_at(i + 1, tile, epilogue, c);
-            here.finish(numbers, given, next, i + 1 < Boxes::COUNT, boxes[0], box, wait_until_free);
-        } else {
-            wait_until_free();
-#pragma unroll
-            for (unsigned j = 0; j < Boxes::COUNT; ++j)
-                if (i == j) box.put(sums[j / Boxes::OF_ROWS], j % Boxes::OF_ROWS * Box::SUMS);
-        }
-        if (whole) tensor_copy::fence_stores();
-        wait_for_warpgroup(group);
-        if (storing && whole) {
-            if (STACKED)
-                tensor_copy::store(map, here.row, here.column, tile.which, box.bytes);
-            else
-                tensor_copy::store(map, here.row, here.column, box.bytes);
-        }
-        if (storing) tensor_copy::commit(); // each box is a group, if an empty one
-        if (whole) continue;
-        if (aligned)
-            box.template store_chunks<Boxes::LAST>(c, here.row, here.column);
-        else
-            box.template store_runs<ROWS_AT_ONCE>(c, here.row, here.column, Boxes::whole(i) ? Box::LINES : Boxes::LAST);
-    }
-    // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
-    if (Boxes::COUNT % 2 && storing) tensor_copy::commit();
-}
-
-// Begins to read what the epilogue reads of a tile, before its products.
-template <typename Form>
-inline __device__ void fetch_ahead(ResultBuffer &buffer, Place tile, const Form &epilogue, const Matrix<Result> &c)
-{
-    box_at(0, tile, epilogue, c).start_reading(reinterpret_cast<Box &>(buffer.bytes));
-    const unsigned thread = threadIdx.x % WARPGROUP;
-    epilogue.prefetch_lines(min(tile.row + thread, c.height - 1), min(tile.column + 2 * thread, c.width - 1));
-#pragma unroll 1
-    for (unsigned i = 1 + thread / Box::ROWS; i < Boxes::COUNT; i += WARPGROUP / Box::ROWS)
-        box_at(i, tile, epilogue, c).prefetch();
-}
-
-// The same where more happens to the sums than that, or C's rows lie across: its threads store them.
-template <unsigned COUNT>
-inline __device__ void store_sums(ResultBuffer &buffer, const SumRegister (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
-                                  const Fused &epilogue, Matrix<Result> c, bool wide)
-{
-    auto &box = reinterpret_cast<BoxOfSums &>(buffer.bytes);
-    constexpr unsigned WHOLE = WARPGROUP_N / 64, REST = WARPGROUP_N % 64; // boxes across, and columns of one more
-    constexpr unsigned ACROSS = WHOLE + (REST > 0);
-    // As registers allow: there are about as many for what is read ahead of two runs as 32.
-    constexpr bool ROOM = CONSUMERS < 3 && !Fused::has_sums() && sizeof(Fused::Given<BoxOfSums::RUN>) <= 32;
-    constexpr unsigned AHEAD = ROOM && BoxOfSums::Part::RUNS > 1 ? 2 : 1;
-#pragma unroll 1 // what happens to the sums is compiled once, not for each box
-    for (unsigned i = 0; i < ROWS_64 * ACROSS; ++i) {
-        const unsigned down = tile.row + i / ACROSS * 64, across = tile.column + i % ACROSS * 64;
-        const unsigned lines = REST == 0 || i % ACROSS != WHOLE ? 64 : REST;
-        const unsigned row = EXCHANGED ? across : down, column = EXCHANGED ? down : across;
-        const BoxOfSums::Part part(c, row, column, EXCHANGED ? lines : 64, EXCHANGED ? 64 : lines, wide);
-        BoxOfSums::Given<Fused, AHEAD> given;
-        if (given.EARLY) given.read(part, epilogue, 0);
-        wait_for_warpgroup(group); // all have stored from the box
-#pragma unroll
-        for (unsigned j = 0; j < ROWS_64 * ACROSS; ++j) {
-            if (i != j) continue;
-            if constexpr (WHOLE > 0) {
-                if (REST == 0 || j % ACROSS != WHOLE) box.template put<64>(sums[j / ACROSS], j % ACROSS * 32);
-            }
-            if constexpr (REST > 0) {
-                if (j % ACROSS == WHOLE) box.template put<REST>(sums[j / ACROSS], WHOLE * 32);
-            }
-        }
-        wait_for_warpgroup(group);
-        if constexpr (Fused::has_sums())
-            box.template store_and_add<EXCHANGED ? BLOCK_N : 64, EXCHANGED ? 64 : BLOCK_N>(c, part, given, epilogue);
-        else
-            box.store(c, part, given, epilogue);
-    }
-}
-
-template <bool BY_ENGINE>
-inline __device__ void store(ResultBuffer &buffer, const Sums &sums, unsigned group, Place tile, const TensorMap &map,
-                             const Fused &epilogue, Matrix<Result> c, bool aligned)
-{
-    if constexpr (BY_ENGINE)
-        store_results(buffer, sums.at, group, tile, map, epilogue, c, aligned);
-    else
-        store_sums(buffer, sums.at, group, tile, epilogue, c, aligned);
-}
-
 using PartialSums =
     ClusterSums<EXCHANGED ? BLOCK_N : BLOCK_M, EXCHANGED ? BLOCK_M : BLOCK_N, SumRegisterOf<ACCUMULATE>::Wide>;
 static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
@@ -425,8 +285,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     // The same in all lanes: told so, the compiler keeps it, and what follows from it, out of their own registers.
     const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
     const Extents product = {EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns};
+    const bool aligned = WHOLE || by_engine; // as the engine stores
     Tiles tiles(product.height, product.width, matrices, stack.inner_count, group_ends);
-    const Steps steps(depth, tiles.now().which.inner, tiles.rank);
+    const Steps steps(depth, PARTS > 1 ? tiles.matrix().inner : 0, tiles.rank);
 
     if (threadIdx.x == 0) {
         shared.ring.init(TOGETHER * (WARPGROUP / WARP) * SHARERS, ScalesOfStage::ANY ? 1 + WARP : 1);
@@ -434,6 +295,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         if (depth > 0 && TileOfA::has_end(product.height)) tensor_copy::prefetch(end_a);
         if (depth > 0 && TileOfB::has_end(product.width)) tensor_copy::prefetch(end_b);
     }
+    // NOTE: where tiles lie takes 0.1 µs to compute. So those who copy find theirs now, beside the barriers; the others while
+    // the first stages come.
+    bool found = false;
+    if (!GROUPED && group == CONSUMERS) found = tiles.find();
     __syncthreads();
     if (SHARERS > 1) cluster::wait_for_all(); // nobody may write here before the barriers are there
     dependent_launch::wait_for_previous();
@@ -444,14 +309,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 
     Turn turn;
     // Whether tiles end with the product, and each block has one of them.
-    const bool ends = (!GROUPED && product.height % (CLUSTER_M * BLOCK_M) != 0) || product.width % (CLUSTER_N * BLOCK_N) != 0;
+    const bool ends_below = !GROUPED && product.height % (CLUSTER_M * BLOCK_M) != 0;
+    const bool ends = !WHOLE && (ends_below || product.width % (CLUSTER_N * BLOCK_N) != 0);
     const bool has_one = ends && !PINGPONG && !GROUPED && tiles.count * CLUSTER <= gridDim.x;
     unsigned unset = has_one ? 0 : STAGES;
     if (group == CONSUMERS) {
         if (SHIFT_REGISTERS) warpgroup::give_registers<PRODUCER_REGISTERS>();
         if (GROUPED ? threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP : threadIdx.x == CONSUMERS * WARPGROUP)
-            for (; tiles.more(); tiles.next()) {
-                const Place tile = tiles.now();
+            for (bool any = GROUPED ? tiles.find() : found; any; any = tiles.find_next()) {
+                const Place tile = tiles.here;
                 const Loaded own = ends ? Loaded(tile, product) : Loaded(tile);
                 const InStack from_a = stack.of_a(tile.which), from_b = stack.of_b(tile.which);
                 const OperandMaps maps = {map_a, map_b, end_a, end_b};
@@ -461,9 +327,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                 if (GROUPED) __syncwarp();
             }
         else if (ScalesOfStage::ANY && threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP + 1)
-            for (; tiles.more(); tiles.next()) {
-                const InStack which = PARTS > 1 ? InStack{} : tiles.now().which;
-                copy_scales(shared, scales.in_stack(which, which), tiles.now(), steps, turn);
+            for (bool any = GROUPED ? tiles.find() : found; any; any = tiles.find_next()) {
+                const InStack which = PARTS > 1 ? InStack{} : tiles.here.which;
+                copy_scales(shared, scales.in_stack(which, which), tiles.here, steps, turn);
             }
         __syncwarp();
         if (SPLIT > 1) cluster::wait_for_all_stores();
@@ -471,9 +337,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         if (SHIFT_REGISTERS) warpgroup::take_registers<CONSUMER_REGISTERS>();
         const unsigned begin = PINGPONG ? 0 : group * WARPGROUP_M; // of its rows in the tile
         bool waits = PINGPONG && group > 0;
-        if (PINGPONG) tiles.next(group), turn.skip(group * steps.count());
-        for (; tiles.more(); tiles.next(PINGPONG ? CONSUMERS : 1)) {
-            Place tile = tiles.now();
+        if (PINGPONG) turn.skip(group * steps.count());
+        bool any = waits ? tiles.find_next(group) : tiles.find();
+        for (; any; any = tiles.find_next(PINGPONG ? CONSUMERS : 1)) {
+            Place tile = tiles.here;
             if (has_one) clear_rest(shared, {tile, product}, steps.count());
 #if PARTS > 1
             const Fused here;
@@ -487,12 +354,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                                            unsigned(c.row_stride), c.in_stack(tile.which)};
             Place own = tile; // where the warpgroup's part begins
             own.row += begin;
-            if constexpr (STORED_BY_ENGINE && FINISHED_IN_BOXES && SPLIT == 1)
-                fetch_ahead(shared.results[group], own, here, matrix);
+            if (SPLIT == 1) Stored::fetch_ahead(shared.results[group], own, here, matrix);
             Sums sums = {};
             if (waits) wait_for_turn(group);
             waits = PINGPONG;
-            const unsigned next = PINGPONG && tiles.more(1) ? (group + 1) % CONSUMERS : CONSUMERS;
+            const unsigned next = PINGPONG && tiles.more() ? (group + 1) % CONSUMERS : CONSUMERS;
             Products::add_up(shared, sums, begin, steps, turn, next, of_terms, tile.row, tile.column);
             if (PINGPONG) turn.skip((CONSUMERS - 1) * steps.count());
             if constexpr (SPLIT > 1) {
@@ -503,12 +369,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                     partial.put<EXCHANGED>(sums.at[i], begin + i * INSTRUCTION_M);
                 cluster::wait_for_all_stores();
                 const unsigned row = EXCHANGED ? tile.column : tile.row, column = EXCHANGED ? tile.row : tile.column;
-                partial.add_share<SPLIT, CONSUMERS * WARPGROUP>(tiles.rank, row, column, matrix, here, by_engine);
+                partial.add_share<SPLIT, CONSUMERS * WARPGROUP>(tiles.rank, row, column, matrix, here, aligned);
             } else {
-                store<STORED_BY_ENGINE>(shared.results[group], sums, group, own, map_c, here, matrix, by_engine);
+                Stored::store(shared.results[group], sums.at, group, own, map_c, here, matrix, aligned);
             }
         }
-        if (STORED_BY_ENGINE && by_engine && threadIdx.x % WARPGROUP == 0) tensor_copy::wait_until_read<0>();
+        Stored::wait_for_engine(aligned);
     }
     __syncwarp();
     if (CLUSTER > 1) cluster::wait_for_all(); // nobody may end while another reads or arrives here

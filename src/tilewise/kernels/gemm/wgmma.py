@@ -34,6 +34,7 @@ from tilewise.kernels.gemm.wgmma_lies import (
     exchange,
     is_aligned,
     is_readable,
+    is_whole,
     lines_of,
 )
 from tilewise.kernels.gemm.wgmma_shapes import (
@@ -99,6 +100,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for name, operand in zip(("a_in_rows", "b_in_rows"), exchange(operands, settings), strict=True):
         if not is_aligned(lines_of(operand, settings[name])):
             return ArgumentError(name, "must be as the operand lies", settings[name])
+    if settings["whole"] and not is_whole(operands, settings):
+        return ArgumentError("whole", "must be 0 where C ends within tiles, or its rows begin anywhere", 1)
     inner = operands.inner(STACK_AXES)
     if bool(settings["stacked"]) != (inner.batch > 1):
         return ArgumentError("stacked", "must be 1 for a stack, else 0", settings["stacked"])
@@ -375,7 +378,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "CLUSTER_M": down,
         "CLUSTER_N": across,
         **name_defines(
-            settings, "split", "parts", "a_in_rows", "b_in_rows", "stacked", "grouped", "pointers"
+            settings, "split", "parts", "a_in_rows", "b_in_rows", "stacked", "grouped", "pointers", "whole"
         ),
         **name_defines(settings, "accumulate", "result"),
         **_types_of(settings),
@@ -427,10 +430,12 @@ SPEC = KernelSpec(
         "grouped": (0, 1),  # rows of A in groups with a B each
         "accumulate": ("float32", "float16", "int32"),  # what sums are kept in
         "pointers": TABLE_SIZES,  # matrices that lie anywhere
+        "whole": (0, 1),  # C has whole tiles alone, and rows that begin at multiples of 16 bytes
     },
     refuse=refuse,
     workspace=workspace_bytes,
     candidates=candidates,
+    implied=lambda operands, settings: {"whole": int(is_whole(operands, settings))},
     element_types=tuple(PARTITIONS_OF),
     arithmetic={"float32": ("tf32",), "float16": (None, "f16")},
     defines=defines,

@@ -12,6 +12,7 @@ __all__ = [
     "exchange",
     "is_aligned",
     "is_readable",
+    "is_whole",
     "lies_of",
     "lines_of",
 ]
@@ -42,6 +43,16 @@ def clusters(operands: Operands, settings: Settings) -> int:
     if settings["exchanged"]:
         m, n = n, m
     return ceil_div(m, shape.m * down) * ceil_div(n, shape.n * across) * operands.batch
+
+
+def is_whole(operands: Operands, settings: Settings) -> bool:
+    """Whether C has whole tiles alone, those of blocks side by side in a cluster together, and aligned rows."""
+    if operands.groups or not is_aligned(operands.c):
+        return False
+    (m, n, _), shape, (down, across) = operands.sizes, shape_of(settings), cluster_of(settings)
+    if settings["exchanged"]:
+        m, n = n, m
+    return m % (shape.m * down) == 0 and n % (shape.n * across) == 0
 
 
 def in_rows(operand: Operand) -> bool:

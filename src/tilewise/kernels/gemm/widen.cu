@@ -24,15 +24,14 @@ constexpr unsigned RUN = 16 / sizeof(Wide);
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     widen(Strided<const Narrow> from, Strided<Wide> to, unsigned inner_count, unsigned lines)
 {
-    dependent_launch::wait_for_previous();
-    dependent_launch::let_next_begin();
-
     const unsigned runs = to.row_stride / RUN;
     const unsigned long long index = blockIdx.x * 1ull * BLOCK_THREADS + threadIdx.x;
     if (index >= runs * 1ull * lines) return;
     const unsigned line = index / runs, column = index % runs * RUN;
     const unsigned matrix = line / from.rows, row = line % from.rows;
     from.select(matrix, inner_count), to.select(matrix, inner_count);
+    dependent_launch::wait_for_previous(row);
+    dependent_launch::let_next_begin();
 
     const auto read = read_run<RUN>(from, row, column);
     Neighbours<Wide, RUN> made;

@@ -1,0 +1,184 @@
+// How a warpgroup stores its part of a tile: sums, or what an epilogue makes of them, by way of shared memory (compute
+// capability 9.0).
+#pragma once
+
+#include <tilewise/block_tiles.cuh>
+#include <tilewise/finished_box.cuh>
+#include <tilewise/matrix.cuh>
+#include <tilewise/named_barrier.cuh>
+#include <tilewise/result_box.cuh>
+#include <tilewise/sum_box.cuh>
+#include <tilewise/tensor_copy.cuh>
+
+// Form: the part has ROWS_64 instructions below one another, each 64×COLUMNS, and so many WARPGROUPS multiply at once. What is
+// Fused makes Results of its sums, which are Wide ones in boxes. Its rows are those of C, or C's columns, if it is
+// TRANSPOSED. C is one OF_STACK; or its rows lie IN_GROUPS; or it is IN_PARTS, which are added up later. Or tiles lie INSIDE
+// of it all. Registers are SCARCE where more is kept in them than sums.
+template <typename Form> struct StoredTile {
+    using Result = typename Form::Result;
+    using Fused = typename Form::Fused;
+    static constexpr unsigned WARPGROUP = 128, ROWS_64 = Form::ROWS_64, COLUMNS = Form::COLUMNS;
+    static constexpr bool TRANSPOSED = Form::TRANSPOSED;
+
+    // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
+    // of which is put while the other is stored, or an epilogue's arrays are read; or one of sums, where more happens to
+    // them than a thread does to its own (tilewise/finished_box.cuh), or results are bytes. Only results of 16 bits that
+    // nothing happens to lie across in boxes, and only 16 bits fill some of them in part.
+    static constexpr bool FINISHED_IN_BOXES = Fused::IN_BOXES && (sizeof(Result) == 2 || Fused::MATRICES + Fused::KEPT == 0);
+    static constexpr bool FITS_BOXES = sizeof(Result) == 2 ? COLUMNS % 16 == 0 && (Fused::PLAIN || !TRANSPOSED)
+                                                           : sizeof(Result) == 4 && COLUMNS % 64 == 0 && !TRANSPOSED;
+    static constexpr bool BY_ENGINE = !Form::IN_PARTS && (Fused::PLAIN || FINISHED_IN_BOXES) && FITS_BOXES;
+    static constexpr bool ACROSS = TRANSPOSED && BY_ENGINE;
+    static constexpr unsigned BOX_HEIGHT = TRANSPOSED && COLUMNS < 64 ? COLUMNS : 64;
+    using Box = ResultBox<Result, ACROSS, ACROSS ? BOX_HEIGHT : 64>;
+    using BoxOfSums = SumBox<TRANSPOSED, BOX_HEIGHT, typename Form::Wide>;
+    struct alignas(1024) Buffer {
+        char bytes[BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
+    };
+
+    // Begins to read what the epilogue reads of a tile, before its products, where boxes of results are for it.
+    template <typename Fusion>
+    static __device__ void fetch_ahead(Buffer &buffer, Place tile, const Fusion &epilogue, const Matrix<Result> &c)
+    {
+        if constexpr (BY_ENGINE && FINISHED_IN_BOXES) {
+            box_at(0, tile, epilogue, c).start_reading(reinterpret_cast<Box &>(buffer.bytes));
+            const unsigned thread = threadIdx.x % WARPGROUP;
+            epilogue.prefetch_lines(min(tile.row + thread, c.height - 1), min(tile.column + 2 * thread, c.width - 1));
+#pragma unroll 1
+            for (unsigned i = 1 + thread / Box::ROWS; i < BOXES; i += WARPGROUP / Box::ROWS)
+                box_at(i, tile, epilogue, c).prefetch();
+        }
+    }
+
+    // Stores it. `aligned`: C's rows begin at multiples of 16 bytes; then `map` describes it, where the engine stores.
+    template <typename Register, unsigned COUNT>
+    static __device__ void store(Buffer &buffer, const Register (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
+                                 const TensorMap &map, const Fused &epilogue, const Matrix<Result> &c, bool aligned)
+    {
+        if constexpr (BY_ENGINE)
+            store_results(buffer, sums, group, tile, map, epilogue, c, aligned);
+        else
+            store_sums(buffer, sums, group, tile, epilogue, c, aligned);
+    }
+
+    // Waits until the engine has read all that was stored.
+    static __device__ void wait_for_engine(bool aligned)
+    {
+        if (BY_ENGINE && aligned && threadIdx.x % WARPGROUP == 0) tensor_copy::wait_until_read<0>();
+    }
+
+  private:
+    // Boxes for 64 rows of it, and in all. The last one of those rows may have fewer lines.
+    static constexpr unsigned BOXES_ACROSS = (COLUMNS + Box::LINES - 1) / Box::LINES, BOXES = ROWS_64 * BOXES_ACROSS;
+    static constexpr unsigned LAST_LINES = COLUMNS - (BOXES_ACROSS - 1) * Box::LINES;
+    using Finished = FinishedBox<Result, Fused, Form::INSIDE && LAST_LINES == Box::LINES>;
+
+    static __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
+
+    static __device__ bool is_full(unsigned i) { return LAST_LINES == Box::LINES || i % BOXES_ACROSS + 1 < BOXES_ACROSS; }
+
+    static __device__ Finished box_at(unsigned i, Place tile, const Fused &epilogue, const Matrix<Result> &c)
+    {
+        const unsigned down = tile.row + i / BOXES_ACROSS * 64, across = tile.column + i % BOXES_ACROSS * Box::LINES;
+        const unsigned width = LAST_LINES == Box::LINES ? c.width : min(tile.column + COLUMNS, c.width);
+        return Finished{epilogue, ACROSS ? across : down, ACROSS ? down : across, c.height, width};
+    }
+
+    // Box by box: the engine, where C's rows lie as it needs them. Where the epilogue reads arrays, the first copy to the
+    // first box has been started.
+    template <typename Register, unsigned COUNT>
+    static __device__ void store_results(Buffer &buffer, const Register (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
+                                         const TensorMap &map, const Fused &epilogue, Matrix<Result> c, bool by_engine)
+    {
+        auto &boxes = reinterpret_cast<Box(&)[2]>(buffer.bytes);
+        constexpr bool BESIDE = FINISHED_IN_BOXES && Fused::MATRICES + Fused::KEPT > 0; // the first is for its arrays
+        const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
+        constexpr unsigned COPIES = Form::SCARCE ? BOXES : 1; // how a box is stored is compiled once, if registers allow
+        constexpr unsigned ROWS_AT_ONCE = COPIES == 1 && ROWS_64 * COUNT <= 160 ? 2 : 1; // as they and the code's length do
+#pragma unroll COPIES
+        for (unsigned i = 0; i < BOXES; ++i) {
+            Box &box = boxes[BESIDE ? 1 : i % 2];
+            const Finished here = box_at(i, tile, epilogue, c);
+            const bool inside = !Form::IN_GROUPS || here.row + Box::ROWS <= c.height; // or else rows of the next group
+            const bool ends_so = Form::INSIDE || here.column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0;
+            const bool aligned = by_engine && inside && ends_so, whole = aligned && is_full(i);
+            const auto wait_until_free = [&] { // until the last store of this box has read it
+                if (storing) tensor_copy::wait_until_read<BESIDE ? 0 : 1>();
+                wait_for_warpgroup(group);
+            };
+            if constexpr (FINISHED_IN_BOXES) {
+                typename Finished::Given given[Finished::PAIRS];
+                here.read_lines(given);
+                typename Finished::Sum numbers[Box::SUMS];
+#pragma unroll
+                for (unsigned j = 0; j < BOXES; ++j)
+                    if (i == j) {
+                        asm volatile(""); // NOTE: or the compiler selects each number from those of all boxes
+                        take_numbers(numbers, sums[j / BOXES_ACROSS], j % BOXES_ACROSS * Box::SUMS);
+                    }
+                const Finished next = box_at(i + 1, tile, epilogue, c);
+                here.finish(numbers, given, next, i + 1 < BOXES, boxes[0], box, wait_until_free);
+            } else {
+                wait_until_free();
+#pragma unroll
+                for (unsigned j = 0; j < BOXES; ++j)
+                    if (i == j) box.put(sums[j / BOXES_ACROSS], j % BOXES_ACROSS * Box::SUMS);
+            }
+            if (whole) tensor_copy::fence_stores();
+            wait_for_warpgroup(group);
+            if (storing && whole) {
+                if (Form::OF_STACK)
+                    tensor_copy::store(map, here.row, here.column, tile.which, box.bytes);
+                else
+                    tensor_copy::store(map, here.row, here.column, box.bytes);
+            }
+            if (storing) tensor_copy::commit(); // each box is a group, if an empty one
+            if (whole) continue;
+            if (aligned)
+                box.template store_chunks<LAST_LINES>(c, here.row, here.column);
+            else
+                box.template store_runs<ROWS_AT_ONCE>(c, here.row, here.column, is_full(i) ? Box::LINES : LAST_LINES);
+        }
+        // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
+        if (BOXES % 2 && storing) tensor_copy::commit();
+    }
+
+    // Where more happens to the sums than that, or C's rows lie across: threads store them.
+    template <typename Register, unsigned COUNT>
+    static __device__ void store_sums(Buffer &buffer, const Register (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
+                                      const Fused &epilogue, Matrix<Result> c, bool wide)
+    {
+        auto &box = reinterpret_cast<BoxOfSums &>(buffer.bytes);
+        constexpr unsigned FULL = COLUMNS / 64, REST = COLUMNS % 64; // boxes across, and columns of one more
+        constexpr unsigned ALL = FULL + (REST > 0);
+        // As registers allow: there are about as many for what is read ahead of two runs as 32.
+        constexpr bool ROOM =
+            Form::WARPGROUPS < 3 && !Fused::has_sums() && sizeof(typename Fused::template Given<BoxOfSums::RUN>) <= 32;
+        constexpr unsigned AHEAD = ROOM && BoxOfSums::Part::RUNS > 1 ? 2 : 1;
+#pragma unroll 1 // what happens to the sums is compiled once, not for each box
+        for (unsigned i = 0; i < ROWS_64 * ALL; ++i) {
+            const unsigned down = tile.row + i / ALL * 64, across = tile.column + i % ALL * 64;
+            const unsigned lines = REST == 0 || i % ALL != FULL ? 64 : REST;
+            const unsigned row = TRANSPOSED ? across : down, column = TRANSPOSED ? down : across;
+            const typename BoxOfSums::Part part(c, row, column, TRANSPOSED ? lines : 64, TRANSPOSED ? 64 : lines, wide);
+            typename BoxOfSums::template Given<Fused, AHEAD> given;
+            if (given.EARLY) given.read(part, epilogue, 0);
+            wait_for_warpgroup(group); // all have stored from the box
+#pragma unroll
+            for (unsigned j = 0; j < ROWS_64 * ALL; ++j) {
+                if (i != j) continue;
+                if constexpr (FULL > 0) {
+                    if (REST == 0 || j % ALL != FULL) box.template put<64>(sums[j / ALL], j % ALL * 32);
+                }
+                if constexpr (REST > 0) {
+                    if (j % ALL == FULL) box.template put<REST>(sums[j / ALL], FULL * 32);
+                }
+            }
+            wait_for_warpgroup(group);
+            if constexpr (Fused::has_sums())
+                box.template store_and_add<TRANSPOSED ? COLUMNS : 64, TRANSPOSED ? 64 : COLUMNS>(c, part, given, epilogue);
+            else
+                box.store(c, part, given, epilogue);
+        }
+    }
+};
