@@ -148,7 +148,7 @@ def _make(arrays: Arrays, shapes: Shapes, where: Device, choice: Choice) -> Boun
     given = dict(choice.settings)
     if choice.plan is not None:
         _check_plan(choice.plan, operands)
-        given = dict(KERNELS[choice.plan.kernel].settings_of(choice.plan))
+        given = dict(KERNELS[choice.plan.kernel].settings_of(choice.plan, operands))
     elif _measure is not None and choice.is_open and not _is_captured(arrays.out, where):
         _measure(operands, where)
     candidate = choose(operands, target, specs=choice.kernels, given=given, copy=choice.copy)

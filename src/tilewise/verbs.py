@@ -141,7 +141,7 @@ def _bind_dense(plan: Plan, arch: str | None) -> Bound:
     """The plan on the emulator, compiled for ``arch`` (the emulator's own if None), for operands that lie densely."""
     spec, operands = KERNELS[plan.kernel], Operands.of(plan.problem)
     read = _read_operands(plan, operands)
-    return bind(spec, spec.settings_of(plan), operands, read, open_emulator(), arch)
+    return bind(spec, spec.settings_of(plan, operands), operands, read, open_emulator(), arch)
 
 
 def _read_operands(plan: Plan, operands: Operands) -> Operands:

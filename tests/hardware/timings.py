@@ -20,12 +20,14 @@ def jobs() -> Iterator[Job]:
     """Each rung at the size, with the settings that it chooses itself and some others; without operands."""
     import tilewise as tw
     from tests.hardware import ladder
+    from tilewise.operands import Operands
 
     for name in ladder.told():
         if int(name[:2]) < _FIRST:
             continue
         rung = tw.ladder[name]
-        plan = rung.spec.settings_of(rung.plan(*SIZE, gpu="h200"))
+        made = rung.plan(*SIZE, gpu="h200")
+        plan = rung.spec.settings_of(made, Operands.of(made.problem))
         every: list[dict[str, Any]] = [{key: plan[key] for key in _CHOSEN if key in plan}]
         if name.startswith("10"):
             every = [{"partition": one} for one in rung.settings["partition"]]

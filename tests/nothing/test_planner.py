@@ -269,7 +269,7 @@ def test_every_gpu_has_a_plan(m: int, n: int, k: int, dtype: str, gpu: str, layo
             assert min(prediction.terms.values()) >= 0
         made = found[0].plan(operands, target)
         spec = KERNELS[made.kernel]
-        assert spec.settings_of(Plan.from_dict(made.to_dict())) == found[0].settings
+        assert spec.settings_of(Plan.from_dict(made.to_dict()), operands) == found[0].settings
         assert not spec.why_not(found[0].operands, found[0].settings)
 
 
@@ -279,7 +279,7 @@ def test_tiles_that_a_plans_parameters_do_not_make_are_refused(dtype: str) -> No
     tile = made.tiles["block"]
     wrong = replace(made, tiles={**made.tiles, "block": Tile(tile.m, tile.n, tile.k + 1)})
     with pytest.raises(ArgumentError) as caught:
-        KERNELS[made.kernel].settings_of(wrong)
+        KERNELS[made.kernel].settings_of(wrong, Operands.of(wrong.problem))
     rule = f"tiles['block'] must be {tile} with the plan's parameters for kernel {made.kernel}"
     assert str(caught.value).startswith(rule)
 
@@ -371,9 +371,8 @@ def test_a_plan_says_how_and_how_long(tmp_path: Path) -> None:
     loaded = Plan.load(tmp_path / "plan.json")
     assert loaded == made
     spec = KERNELS[made.kernel]
-    assert (
-        spec.plan(Operands.of(made.problem), "h200", spec.settings_of(loaded)).parameters == made.parameters
-    )
+    operands = Operands.of(made.problem)
+    assert spec.plan(operands, "h200", spec.settings_of(loaded, operands)).parameters == made.parameters
 
 
 def test_plans_are_listed_best_first_with_refusals() -> None:

@@ -163,8 +163,8 @@ class KernelSpec:
     """A kernel of ours: what it takes, its compile-time choices, its launches, what they cost.
 
     ``settings`` maps each choice to the values that it may have, the default first. ``steps`` turns operands and
-    settings into launches. ``implied`` are settings that follow from the operands and the others, where they are not
-    given. ``refuse`` says why a problem cannot be had, or None, and ``refuse_arch`` why settings
+    settings into launches. ``promises`` are settings that say something of the operands, and whether it is so: 1 or 0.
+    ``refuse`` says why a problem cannot be had, or None, and ``refuse_arch`` why settings
     cannot be had on an arch that the kernel runs on. ``work`` is for the cost model.
     """
 
@@ -184,7 +184,7 @@ class KernelSpec:
     )  # what candidates gave, on an arch
     workspace: Callable[[Operands, Settings], int] = _need_none  # bytes
     candidates: Callable[[Operands, Settings, int], Iterator[Settings]] | None = None
-    implied: Callable[[Operands, Settings], Settings] = lambda _operands, _settings: {}
+    promises: Callable[[Operands, Settings], Mapping[str, int]] = lambda _operands, _settings: {}
     element_types: tuple[str, ...] = ("float32",)  # of A and B, the default first
     accumulate: Callable[[Settings], str] = lambda _settings: "float32"
     defines: Callable[[Settings], Mapping[str, object]] = lambda _settings: {}
@@ -377,8 +377,8 @@ class KernelSpec:
             operands.problem(), gpu, self.name, dict(self.tiles(settings)), stages, raster, split, found
         )
 
-    def settings_of(self, plan: Plan) -> dict[str, int | str]:
-        """The settings that a plan says; its tiles must be ones that they make."""
+    def settings_of(self, plan: Plan, operands: Operands) -> dict[str, int | str]:
+        """The settings that a plan says, but no promise that does not hold; its tiles must be ones that they make."""
         given: dict[str, object] = dict(plan.parameters)
         for name in ("stages", "raster", "split"):
             if name in self.settings:
@@ -389,7 +389,7 @@ class KernelSpec:
             if level in made and made[level] != tile:
                 rule = f"must be {made[level]} with the plan's parameters for kernel {self.name}"
                 raise ArgumentError(f"tiles[{level!r}]", rule, tile, "make the plan again with tw.plan")
-        return settings
+        return settings | {name: 0 for name, holds in self.promises(operands, settings).items() if not holds}
 
     # ── code ──
 

@@ -218,7 +218,7 @@ def _choices(
         if not spec.proposes_on(proposed, target.arch):
             continue
         complete = {**settings, **proposed, **decided}
-        complete = {**complete, **spec.implied(operands, complete), **decided}
+        complete = {**complete, **spec.promises(operands, complete), **decided}
         key = tuple(complete.values())
         if key not in seen:
             seen.add(key)

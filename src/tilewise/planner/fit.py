@@ -137,7 +137,7 @@ def _measured(
     reads = next((read for read in ways if spec.why_not(read, complete) is None), ways[0])
     if date < _WHOLE_LINES:
         reads = reads._replace(a=_copied_closely(reads.a), b=_copied_closely(reads.b))
-    newer = {name: value for name, value in spec.implied(reads, complete).items() if name not in settings}
+    newer = {name: holds for name, holds in spec.promises(reads, complete).items() if name not in settings}
     complete |= newer  # than the file
     inner = reads.inner(spec.stack_axes)
     work = spec.work(inner, complete)

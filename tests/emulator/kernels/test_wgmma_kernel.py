@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +19,7 @@ from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.wgmma_candidates import MOST_SUMS
 from tilewise.kernels.gemm.wgmma_shapes import PARTITIONS, TILES, Shape
 from tilewise.operands import Operands
+from tilewise.planner import choose, target_of
 from tilewise.problem import Layout, Problem
 from tilewise.reference import compare
 
@@ -268,6 +270,8 @@ def test_the_machine_code_of_every_tile_keeps_its_sums_in_registers(given: dict[
         ({"pingpong": 1, "partition": "128x256x64"}, "pingpong"),
         ({"a_in_rows": 0}, "a_in_rows"),
         ({"stacked": 1}, "stacked"),
+        ({"partition": "128x64x64", "whole": 1}, "whole"),  # C has half of one
+        ({"partition": "64x64x64", "cluster": "2x1", "whole": 1}, "whole"),  # half of a cluster's
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any], wrong: str) -> None:
@@ -323,6 +327,52 @@ def test_where_operands_end_within_tiles_nothing_is_multiplied_that_nobody_wrote
         for shape, one in zip(((m, k), (k, n)), layout, strict=True)
     )
     assert compare(tw.matmul(a, b, plan=plan, device="emulator"), a, b).ok
+
+
+WHOLE: list[tuple[Size, str, dict[str, Any]]] = [
+    ((256, 160, 136), "nn", {"partition": "128x80x64", "tiles": 3}),
+    ((128, 128, 264), "nt", {"partition": "64x64x64", "split": 2}),
+    ((64, 128, 264), "tn", {"partition": "64x64x64", "parts": 2}),
+    ((32, 256, 200), "nt", {"partition": "128x16x64", "exchanged": 1}),
+    ((256, 128, 72), "tt", {"partition": "64x64x64", "cluster": "2x1", "result": "float32"}),
+    ((256, 256, 136), "nn", {"partition": "128x128x64", "tiles": 4, "pingpong": 1}),
+]
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize(("size", "layout", "given"), WHOLE)
+def test_whole_tiles_are_multiplied_as_others(size: Size, layout: str, given: dict[str, Any]) -> None:
+    """By the kernel for any size, and by the one that asks nowhere whether C has ended."""
+    for whole in (0, 1):
+        check(size, layout=layout, whole=whole, **given)
+    check(size, (2,), layout, whole=1, **{name: value for name, value in given.items() if name != "parts"})
+    assert tw.check(plan_for(size, 1, layout, {**given, "whole": 1}), "late") == []
+
+
+@pytest.mark.parametrize(
+    ("size", "pitch", "whole"),
+    [
+        ((256, 256, 40), 256, 1),
+        ((256, 256, 40), 264, 1),  # rows begin at multiples of 16 bytes
+        ((256, 256, 40), 257, 0),  # anywhere
+        ((255, 256, 40), 256, 0),
+        ((256, 248, 40), 248, 0),
+        ((320, 256, 40), 256, 0),  # two and a half
+    ],
+)
+def test_the_planner_knows_whole_tiles(size: Size, pitch: int, whole: int) -> None:
+    operands = Operands.of(Problem(*size, 1, "bfloat16", "bfloat16", "bfloat16"))
+    operands = operands._replace(c=replace(operands.c, row_stride=pitch))
+    chosen = choose(operands, target_of("h200"), specs=(SPEC,), given={"partition": "128x128x64"})
+    assert chosen.settings["whole"] == whole
+
+
+def test_a_plan_for_whole_tiles_serves_rows_that_begin_anywhere() -> None:
+    plan = plan_for((128, 64, 40), 1, "nn", {"partition": "64x64x64", "whole": 1})
+    a, b = operand((128, 40), DTYPES["bfloat16"], True), operand((40, 64), DTYPES["bfloat16"], True)
+    whole = np.full((128, 67), 7, DTYPES["bfloat16"])
+    tw.matmul(a, b, out=whole[:, 1:65], plan=plan, device="emulator")
+    assert compare(whole[:, 1:65], a, b).ok and (whole[:, [0, 65, 66]] == 7).all()
 
 
 @pytest.mark.few(1)
