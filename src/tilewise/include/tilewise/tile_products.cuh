@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tilewise/ring.cuh>
+#include <tilewise/sum_registers.cuh>
 #include <tilewise/term_scales.cuh>
 #include <tilewise/wgmma.cuh>
 #include <tilewise/widened_tile.cuh>
