@@ -13,8 +13,8 @@ inline __device__ void wait_for_previous()
 #endif
 }
 
-// The same once what is done before has been: `computed`, of the last of it, is never ~0.
-// NOTE: the assembler moves the wait to the begin of a kernel, ahead of all that needs no memory, but over no branch.
+// The same behind all that stands before it. `computed` is something of that, and never ~0.
+// NOTE: the assembler moves a wait to the begin of the kernel, ahead of all that needs no memory, but over no branch.
 inline __device__ void wait_for_previous(unsigned computed)
 {
 #if __CUDA_ARCH__ >= 900
