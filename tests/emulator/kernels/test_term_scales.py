@@ -62,7 +62,7 @@ def check(
     assert compared.ok, (a.shape, b.shape, a.dtype, b.dtype, given, str(compared))
 
 
-@examples(6, 30)
+@examples(3, 30)
 @given(
     size=st.tuples(st.integers(1, 300), st.integers(1, 300), st.integers(1, 600)), layout=st.sampled_from(LAYOUTS),
     types=st.sampled_from((*PAIRS, *WIDENED, INTEGERS, INTEGERS)), of_a=st.sampled_from(LINES), of_b=st.sampled_from(LINES), turned=st.booleans(),
