@@ -83,7 +83,11 @@ def test_a_transpose(pitch: int, wavefronts: int) -> None:
     assert shared(profile, "_op_ld") == (wavefronts, wavefronts - 32_768)
     assert shared(profile, "_op_st") == (32_768, 0)
     assert profile["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 4 * 32_768
+    assert profile["l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum"] == 128 * 32_768
     assert profile["l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"] == 4
+    data = "smsp__sass_average_data_bytes_per_wavefront_mem_shared"  # of the 128 that fit
+    assert profile[f"{data}_op_st.ratio"] == 128 and profile[f"{data}_op_st.pct"] == 100
+    assert profile[f"{data}_op_ld.pct"] == 100 * 32_768 / wavefronts
 
 
 def test_a_stride_of_four_words() -> None:

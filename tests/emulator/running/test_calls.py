@@ -319,6 +319,17 @@ def test_a_pointer_to_nothing_is_a_fault(rng: np.random.Generator) -> None:
         call(BINARY, "mov.u64 %f, single;" + THROUGH.format(proto, "P"), numbers(rng))
 
 
+@pytest.mark.parametrize(("table", "choices"), [("P: .calltargets plus;", "P"), ("", "few")])
+def test_a_function_that_is_not_in_the_calls_table_is_not_called(
+    table: str, choices: str, rng: np.random.Generator
+) -> None:
+    functions, body = BINARY + ".global .align 8 .u64 few[1] = {plus};", THROUGH.format(table, choices)
+    a = numbers(rng)
+    assert (call(functions, "mov.u64 %f, plus;" + body, a) == a + np.arange(COUNT)).all()
+    with pytest.raises(KernelFault, match="no function that fits"):
+        call(functions, "mov.u64 %f, times;" + body, a)
+
+
 # -- refusals -------------------------------------------------------------------------------------------------
 DEEP = "".join(f".func f{i}() {{ {f'call f{i - 1};' if i else ''} ret; }}\n" for i in range(150))
 WIDE = "".join(

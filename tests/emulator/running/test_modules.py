@@ -478,3 +478,7 @@ def test_a_mistake_in_a_body_is_told_each_time_it_is_reached() -> None:
     module.kernel("good")(1, 1, [], device="emulator")
     with pytest.raises(tw.errors.PtxError, match="PTX line 5: '}' expected, not 'the end of the text'"):
         tw.Module.from_ptx(f"{HEAD}.entry k()\n{{ ret; // }}").kernel("k")(1, 1, [], device="emulator")
+    with pytest.raises(tw.errors.PtxError, match="PTX line 6: a name expected, not '5'"):
+        tw.Module.from_ptx(f"{HEAD}.entry k()\n{{ ret;\n .reg .b32 5;\n }}").kernel("k")(
+            1, 1, [], device="emulator"
+        )
