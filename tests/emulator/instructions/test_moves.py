@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.harness.lanes import run
 from tests.harness.many import refused
 from tests.harness.rows import WAYS, Row, check, clamped, inputs, number, signed
 
@@ -224,6 +225,13 @@ def conversions(bits: int) -> list[Row]:
 @pytest.mark.parametrize("bits", [16, 32, 64])
 def test_conversions_of_integers(bits: int, way: str, count: int) -> None:
     check(conversions(bits), inputs([bits], count), way)
+
+
+def test_a_nan_in_the_text_keeps_its_bits() -> None:
+    """A signalling one too."""
+    numbers = (0x7F80_0001, 0x7FC1_2345, 0xFFBF_FFFF)
+    found = run([f"mov.f32 {{d}}, 0f{given:08X};" for given in numbers], [])
+    assert [int(array[0]) for array in found] == [*numbers]
 
 
 # -- refusals --------------------------------------------------------------------------------------
