@@ -94,6 +94,31 @@ def test_a_matrix_in_shared_memory_is_of_the_lanes_that_hold_its_values(turned: 
     assert (owners.lane == (columns * 4 + rows // 2 if turned else rows * 4 + columns // 2)).all()
 
 
+def test_a_tile_may_be_written_half_by_the_copy_engine_and_half_by_lanes() -> None:
+    text = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 c)
+{
+  .reg .u64 %g, %at; .reg .u32 %t, %s; .reg .pred %p;
+  .shared .align 128 .b8 room[128];
+  ld.param.u64 %g, [c]; mov.u32 %t, %tid.x; mov.u32 %s, room;
+  mul.wide.u32 %at, %t, 4; add.u64 %at, %at, %g; st.global.u32 [%at+128], 0;
+  sub.u32 %t, 31, %t; mad.lo.u32 %s, %t, 4, %s; st.shared.u32 [%s], 0;
+  fence.proxy.async.shared::cta; bar.sync 0;
+  setp.ne.u32 %p, %t, 31; @%p ret;
+  cp.async.bulk.global.shared::cta.bulk_group [%g], [room], 128;
+  cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+  ret;
+}
+"""
+    recording = tw.Kernel.from_ptx(text, "k").record(1, 32, [np.ones((16, 8), np.float16)])
+    owners = find_owners(recording)
+    assert owners is not None and owners.by_engine
+    lanes = np.arange(32).repeat(2)
+    assert owners.lane.ravel().tolist() == [*lanes[::-1], *lanes]
+
+
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([(1, 4), (2, 2), (4, 1)]), st.integers(1, 9))
 def test_owners_are_those_that_the_kernel_says(seed: int, shape: tuple[int, int], rows: int) -> None:
