@@ -62,6 +62,12 @@ def test_printf_comes_by_block_whichever_starts_first(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "0 1 2 3 4 "
 
 
+def test_a_byte_that_is_no_text_shows_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    source = r'extern "C" __global__ void k() { printf("<%c\xe2\x82\xac>", 0xFF); }'
+    tw.Kernel(source, "k", arch="sm_80")(1, 1, [], device="emulator")
+    assert capsys.readouterr().out == "<\N{REPLACEMENT CHARACTER}\N{EURO SIGN}>"
+
+
 def formatted(form: str, *values: int | float | bytes) -> tuple[bytes, int]:
     """What printf makes of some values. The address of a text is its place among them, and 1 more."""
     places = iter(range(len(values)))
