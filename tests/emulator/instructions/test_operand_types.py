@@ -80,6 +80,8 @@ def test_an_instruction_takes_the_operands_that_the_assembler_takes(row: dict[st
         ("add.f32 %r0, %r1, 1;", "the integer 1 stands where .f32 wants a floating-point number"),
         ("shl.b32 %r0, %r1, 1.0;", "a floating-point number stands where .u32 wants an integer"),
         ("st.global.f32 [%l0], 1;", "the integer 1 stands where .f32 wants a floating-point number"),
+        ("popc.b32 %r0|%r1, %r2;", "popc.b32: it has 1 results"),
+        ("mad.wide.u64 %l0, %l1, %l2, %l0;", "mad.wide.u64: .wide fits types of 16 and 32 bits"),
         ("st.global.b64 [%l0], 0f3f800000;", "a floating-point number stands where .b64 wants an integer"),
     ],
 )
