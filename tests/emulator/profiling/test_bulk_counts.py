@@ -21,8 +21,10 @@ from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.profiling.copies import CopyFigure
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Instruction
+from tilewise.instruments.bulk_accesses import _by_line
 from tilewise.instruments.profile import Profile
 from tilewise.toolchain.compile import compile_source
+from tilewise.toolchain.lines import MachineInstruction
 
 RECORDED: dict[str, Any] = json.loads((KEPT / "bulk.json").read_text())
 _ALIGNED = 256
@@ -215,3 +217,20 @@ def test_the_last_rung_on_the_gpu() -> None:
     assert bounds["bulk copies in shared memory"] == copied / 128
     assert bounds["L1 and shared memory"] >= profile["memory_l1_wavefronts_shared"] >= moved["gmma"] / 128
     assert profile.roofline.flops == 2 * m * n * k
+
+
+@pytest.mark.parametrize(
+    ("placed", "wanted"),
+    [((3, 4, 9), {1: 3, 2: 5, 3: 9}), ((2, 9, 4), {1: 3, 2: 9, 3: 5}), ((3, 4, 3), {1: 3, 3: 3})],
+)
+def test_a_copy_with_the_line_of_a_neighbour_is_of_the_line_that_lacks_one(
+    placed: tuple[int, ...], wanted: dict[int, int]
+) -> None:
+    """In their order; where the lines are not as many as such copies, these are of none."""
+    code = [
+        (1.0, MachineInstruction(offset, "UBLKCP [UR8], [UR4], UR10 ;", ptx=line))
+        for offset, line in enumerate(placed, 1)
+    ]
+    found = _by_line([9, 5, 3], [code[i] for i in (2, 0, 1)], ("UBLKCP",))
+    assert {item.offset: line for line, there in found.items() for _, item in there} == wanted
+    assert all(item.ptx == line for line, there in found.items() for _, item in there)
