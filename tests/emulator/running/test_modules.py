@@ -448,6 +448,14 @@ def test_what_a_launch_does_not_reach_is_not_read() -> None:
     assert other is not None and len(other.body) == 5_001 and other.body[-1].line == ptx.count("\n")
 
 
+def test_what_a_functions_own_variable_begins_with_is_known_before_the_function_is_read() -> None:
+    from tilewise.emulator import initial_content, parse
+
+    module = parse(f"{HEAD}.entry k() {{ .global .u32 own = 77; ret; }}\n// {next(_SERIAL)}")
+    assert module.functions["k"].unread
+    assert initial_content(module, "k::own").data == (77).to_bytes(4, "little")
+
+
 def test_functions_are_called_through_pointers_that_another_kernel_stored() -> None:
     """Whose address is taken where no launch has been is a candidate all the same."""
     signature = ".callprototype (.param .b32 _) _ (.param .b32 _);"
