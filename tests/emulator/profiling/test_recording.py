@@ -431,6 +431,23 @@ LOGGED: list[tuple[str, list[tuple[EventKind, int, int, int, int | None]]]] = [
 ]
 
 
+def test_a_generic_address_is_in_shared_memory_or_not() -> None:
+    text = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 c)
+{
+  .reg .u64 %g, %s; .shared .align 4 .b8 room[4];
+  ld.param.u64 %g, [c]; mov.u64 %s, room; cvta.shared.u64 %s, %s;
+  st.u32 [%s], 1; st.u32 [%g], 2; st.shared.u32 [room], 3; st.global.u32 [%g], 4;
+  ret;
+}
+"""
+    recording = tw.Kernel.from_ptx(text, "k").record(1, 1, [np.zeros(1, np.uint32)])
+    stores = recording.events.what == EventKind.STORE
+    assert recording.in_shared[stores].tolist() == [True, False, True, False]
+
+
 def test_each_kind_of_event_has_its_space_its_bytes_and_its_lanes() -> None:
     lines = [line for line, _ in LOGGED]
     own = ".local .b32 own; mov.b32 %r1, 0; mov.b32 %r2, 0;" + "".join(
