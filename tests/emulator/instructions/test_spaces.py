@@ -271,6 +271,7 @@ def test_an_initial_address_may_lie_before_its_variable(away: int, rng: np.rando
         ),
         (".global .b8 x[8] = {0, 0xFF00(y)};", "the address of y must be there with all of its 8 bytes"),
         (".global .b8 x[1] = {0x0F(y)};", "one byte of it into one byte"),
+        (".global .b8 x[1] = {0f000000FF(y)};", r"expected, not '\('"),
         (".global .u32 x[4] = {1, 2", "expected"),
     ],
 )
