@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from tilewise.instruments.flow import (
     PtxBranch,
     _condition_lines,
     _find_known_runs,
+    _least_squares,
     _ptx_branch,
     _routine_runs,
 )
@@ -189,3 +191,19 @@ def test_copies_of_a_line_that_differ_in_width_are_told_where_they_access_memory
     assert _check(machine, [], {(4, "LDS"): {8}, (5, "LDS"): {4, 8}}) == [moved]
     told = _check(machine, [], {(4, "LDS"): {4, 8}, (5, "LDS"): {4, 8}, (None, "LDS"): {4, 8}})
     assert told == [moved, "copies of PTX lines [4] differ in width: what each of them does is an estimate"]
+
+
+def test_the_nearest_numbers_of_runs_are_none_below_zero() -> None:
+    """As near as the best of all choices of which are zero."""
+    rng = np.random.default_rng()
+    for _ in range(40):
+        matrix, right = rng.standard_normal((6, 4)), 1000 * rng.standard_normal(6)
+        best = float(np.linalg.norm(right))
+        for chosen in product([False, True], repeat=4):
+            part = matrix[:, np.flatnonzero(chosen)]
+            some = np.linalg.lstsq(part, right, rcond=None)[0]
+            if (some >= 0).all():
+                best = min(best, float(np.linalg.norm(part @ some - right)))
+        found = _least_squares(matrix, right, rng.random(4) < 0.5)
+        assert (found >= 0).all()
+        assert np.linalg.norm(matrix @ found - right) == pytest.approx(best, rel=1e-6)
