@@ -341,21 +341,33 @@ def test_wmma_adds_as_mma_does() -> None:
         assert (d == want).all(), (d_type, c_type)
 
 
-def test_products_near_the_ends_of_the_exponents_are_exact() -> None:
-    """Of bf16: eight products of 1.5·2^i and 1.25·2^j, which a float holds, and nothing added to them."""
-    text = """.version 8.0 .target sm_80 .address_size 64 .visible .entry k(.param .u64 x, .param .u64 y) {
+# Of bf16: in the first number of a pair and in the second, four products of each.
+EIGHT = """.version 8.0 .target sm_80 .address_size 64 .visible .entry k(.param .u64 x, .param .u64 y) {
 .reg .b64 %x, %y, %i; .reg .b32 %b, %t, %u; .reg .f32 %f<4>; mov.u32 %b, %ctaid.x; mul.wide.u32 %i, %b, 8;
 ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; add.u64 %x, %x, %i; ld.global.v2.b32 {%t, %u}, [%x];
 mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%f0, %f1, %f2, %f3}, {%t, %t}, {%u}, {0f00000000, 0f00000000, 0f00000000, 0f00000000};
 mul.wide.u32 %i, %b, 4; add.u64 %y, %y, %i; st.global.f32 [%y], %f3; ret; }"""
+
+
+def test_products_near_the_ends_of_the_exponents_are_exact() -> None:
+    """Of bf16: eight products of 1.5·2^i and 1.25·2^j, which a float holds, and nothing added to them."""
     sums = np.array([*range(-140, -95), *range(95, 124)])
     left = np.clip(sums // 2 + _RANDOM.randint(-9, 9), -126, 120)
     right = np.clip(sums - left, -126, 120)
     a, b = 1.5 * 2.0**left, 1.25 * 2.0**right
     pairs = np.stack([a, b], 1).astype(ml_dtypes.bfloat16).view(np.uint16).astype(np.uint32) * 0x10001
     y = np.zeros(len(sums), np.float32)
-    tw.Kernel.from_ptx(text, "k")(len(sums), 32, [pairs, y], device=tw.device("emulator", sums="hardware"))
+    tw.Kernel.from_ptx(EIGHT, "k")(len(sums), 32, [pairs, y], device=tw.device("emulator", sums="hardware"))
     assert (y == (8 * a * b).astype(np.float32)).all()
+
+
+def test_a_subnormal_sum_is_cut_off_at_the_last_place_of_a_float() -> None:
+    """2^-127 + 3 · 2^-150, whose last bit a float of that size has no place for."""
+    a, b = np.array([2.0**-64, 1.5 * 2.0**-75]), np.array([2.0**-65, 2.0**-76])
+    pairs = np.stack([a, b]).astype(ml_dtypes.bfloat16).view(np.uint32)
+    y = np.zeros(1, np.float32)
+    tw.Kernel.from_ptx(EIGHT, "k")(1, 32, [pairs, y], device=tw.device("emulator", sums="hardware"))
+    assert y[0] == np.float32(2.0**-127 + 2.0**-149)
 
 
 @pytest.mark.parametrize("aside", [1.0, np.inf])
