@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewise as tw
+from tests.tensor_kernels import kernel
 from tilewise.emulator.layout import Space
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.errors import ArgumentError
@@ -429,6 +430,20 @@ LOGGED: list[tuple[str, list[tuple[EventKind, int, int, int, int | None]]]] = [
     ),
     ("ld.local.u32 %v0, [own]; ld.param.u64 %a, [data];", []),
 ]
+
+
+def test_of_a_box_that_begins_outside_the_array_what_lies_in_it_is_read() -> None:
+    """Its first row and its first four columns are outside: three rows of four elements are left."""
+    array = tw.device("emulator").array(np.zeros((16, 8), np.float32))
+    what = np.array([2, 0, 128, 128, -4, -1, *[0] * 6], np.int32)
+    given = [tw.TensorMap(array, (4, 8)), what, np.zeros(128, np.uint8)]
+    recording = kernel("load").record(1, 32, given, shared=1024)
+    (event,) = np.flatnonzero(recording.events.what == EventKind.BULK)
+    places = recording.bulk_places(int(event))
+    assert places is not None and places[2]
+    row, column = np.divmod(places[0] - array.ptr, 32)
+    assert sorted(zip(row, column, strict=True)) == [(r, 4 * c) for r in range(3) for c in range(4)]
+    assert (places[1] - places[1].min() == 32 * row + column).all()
 
 
 def test_a_generic_address_is_in_shared_memory_or_not() -> None:
