@@ -397,6 +397,22 @@ def test_an_estimate_that_was_lost_or_damaged_is_made_again(tmp_path: Path) -> N
         assert usage.stat().st_size in range(16, 200, 16)
 
 
+def test_the_files_are_listed_once_and_then_only_where_the_limit_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, scan = Cache(tmp_path, limit_bytes=100_000), Cache._scan
+    listed: list[Cache] = []
+
+    def noted(cache: Cache) -> Any:
+        listed.append(cache)
+        return scan(cache)
+
+    monkeypatch.setattr(Cache, "_scan", noted)
+    for number in range(12):
+        assert cache.put("binary", digest(str(number)), {"data": bytes(8700)})
+        assert len(listed) == (1 if number < 11 else 2)
+
+
 def test_old_temporary_files_go_with_an_eviction_and_young_ones_stay(tmp_path: Path) -> None:
     cache = Cache(tmp_path, limit_bytes=3000)
     assert cache.put("binary", KEY, PARTS)

@@ -490,3 +490,5 @@ def test_a_mistake_in_a_body_is_told_each_time_it_is_reached() -> None:
         tw.Module.from_ptx(f"{HEAD}.entry k()\n{{ ret;\n .reg .b32 5;\n }}").kernel("k")(
             1, 1, [], device="emulator"
         )
+    with pytest.raises(tw.errors.PtxError, match="PTX line 5: '%p' is not declared"):
+        tw.Module.from_ptx(f"{HEAD}.entry k()\n{{ @%p ret; }}").kernel("k")(1, 1, [], device="emulator")
