@@ -28,6 +28,7 @@ from tilewise.errors import ArgumentError, KernelFault
 from tilewise.instruments.advice import STORE
 from tilewise.instruments.checking import Checker, _array, _drop_consequences, _merge_repeated, check_bound
 from tilewise.instruments.findings import Access, Finding
+from tilewise.instruments.leaks import HeapBlock, find_leaked_blocks
 from tilewise.launch import Launch
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -376,6 +377,13 @@ extern "C" __global__ void heap(int take)
     if (take == 1) block = new int;
     if (take == 0) delete block;
 }"""
+
+
+def test_behind_a_block_of_the_heap_whose_size_was_overwritten_nothing_is_read() -> None:
+    """A block's size is a power of two, 16 bytes of which are its own: those of 8 bytes are no block."""
+    heap = np.zeros(32, np.uint32)
+    heap[4:8], heap[12:16] = (0, 5, 70, 3), (0, 3, 80, 3)
+    assert find_leaked_blocks(heap.ctypes.data, heap.nbytes) == [HeapBlock(70, 3, 16)]
 
 
 def test_a_checker_remembers_the_heap_from_one_launch_to_the_next() -> None:
