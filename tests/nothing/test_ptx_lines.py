@@ -24,6 +24,7 @@ from tilewise.instruments.machine import (
     MachineAccess,
     _by_line,
     _check,
+    _list_runs,
     _share_after_merging,
     _sum_branches,
 )
@@ -207,3 +208,14 @@ def test_the_nearest_numbers_of_runs_are_none_below_zero() -> None:
         found = _least_squares(matrix, right, rng.random(4) < 0.5)
         assert (found >= 0).all()
         assert np.linalg.norm(matrix @ found - right) == pytest.approx(best, rel=1e-6)
+
+
+def test_copies_of_a_guarded_instruction_share_the_threads_that_its_guard_let_through() -> None:
+    """By their runs: 3 of 4 are here."""
+    (item,) = code((4, "@P0 FADD R0, R1, R2"))
+    (line,) = _by_line(counts_of(ran(4, "add", 0, 8, on=3))).values()
+    here = np.array([6.0, 60.0])
+    found = cast(Any, SimpleNamespace(runs=[here], each=[32.0], jumped={}, parted={}))
+    (told,) = _list_runs(0, [item], {4: line}, {(4, "FADD"): [66.0, 22.0]}, found)
+    assert (told.runs == here).all() and (told.threads == line.on_threads * 0.75).all()
+    assert line.on_threads.tolist() == [96, 960]
