@@ -490,3 +490,15 @@ def test_what_an_atomic_operation_adds_to_is_read_and_written() -> None:
     found = {level.name: (level.read, level.written) for level in profile.levels}
     assert found["shared memory"] == (128, 2 * 128)
     assert found["global memory, by lanes"] == found["global memory, by sectors"] == (2 * 128, 3 * 128)
+
+
+def test_the_lanes_of_an_asynchronous_copy_are_shown_at_both_its_ends() -> None:
+    source = """extern "C" __global__ void k(const float *x) {
+        __shared__ float s[64];
+        unsigned to = __cvta_generic_to_shared(s + 2 * threadIdx.x);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(x + threadIdx.x));
+        asm volatile("cp.async.wait_all;"); }"""
+    profile = tw.Kernel(source, "k", "sm_80").profile(1, 30, [np.zeros(32, np.float32)])
+    ends = [profile.lanes(4, what) for what in (0, 1)]
+    steps = sorted([row.address - rows[0].address for row in rows] for rows in ends)
+    assert steps == [[4 * i for i in range(30)], [8 * i for i in range(30)]]
