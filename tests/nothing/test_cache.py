@@ -413,6 +413,13 @@ def test_the_files_are_listed_once_and_then_only_where_the_limit_is_reached(
         assert len(listed) == (1 if number < 11 else 2)
 
 
+def test_an_empty_name_is_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEWISE_CACHE_DIR")
+    usual = Cache().directory
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", "")
+    assert Cache().directory == usual != Path.cwd()
+
+
 def test_old_temporary_files_go_with_an_eviction_and_young_ones_stay(tmp_path: Path) -> None:
     cache = Cache(tmp_path, limit_bytes=3000)
     assert cache.put("binary", KEY, PARTS)
