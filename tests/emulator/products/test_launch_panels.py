@@ -317,6 +317,14 @@ def test_a_piece_lies_in_the_line_and_the_group_of_banks_of_its_address(copied: 
     assert f"in {spread['a']} (A) and {spread['b']} (B) of the 8 groups" in panel.answer
 
 
+def test_boxes_of_the_copy_engine_lie_turned_as_its_swizzle_says() -> None:
+    """Rows of 128 bytes, one in each line; of row r piece n lies in group n xor r mod 8."""
+    panel = of(tw.explain(tw.plan(64, 64, 64, dtype="float16", layout="nt", gpu="h200")), "placement")
+    for role in "ab":
+        cells = panel.data["pieces"][role]
+        assert [*map(tuple, cells)] == [(i // 8, i % 8, i // 8, i % 8 ^ i // 8 % 8) for i in range(128)]
+
+
 def test_events_that_did_not_fit_are_said_to_be_in_no_picture(inner: Explanation) -> None:
     recording = replace(inner.subject.recording, lost=7)
     said = f"what came after these {len(recording):,} events is in no picture"
