@@ -99,9 +99,12 @@ def test_of_a_constant_no_more_is_read_than_is_written(asked: int, read: int) ->
 
 
 @pytest.mark.parametrize("committed", [0, 1, 2, 3])
-@pytest.mark.parametrize("keep", [0, 1, 2])
-def test_a_wait_completes_all_committed_groups_but_the_last(committed: int, keep: int) -> None:
-    """Where copies land as late as they may, the others of three have not landed: all bits are set there."""
+@pytest.mark.parametrize("keep", [0, 1, 2, None])
+def test_a_wait_completes_all_committed_groups_but_the_last(committed: int, keep: int | None) -> None:
+    """Where copies land as late as they may, the others of three have not landed: all bits are set there.
+
+    A wait for all completes what is in no group yet as well.
+    """
     copies = "".join(
         f"cp.async.ca.shared.global [%s+{8 * i}], [%from+{8 * i}], 8; {close}\n"
         for i, close in enumerate(["cp.async.commit_group;"] * committed + [""] * (3 - committed))
@@ -109,10 +112,10 @@ def test_a_wait_completes_all_committed_groups_but_the_last(committed: int, keep
     kept = "cp.async.ca.shared.global [%d], [%from], 16;\ncp.async.commit_group; cp.async.wait_group 0;"
     whole = text("ca", 16, "side by side", "")
     assert kept in whole
-    whole = whole.replace(kept, f"{copies}cp.async.wait_group {keep};")
+    whole = whole.replace(kept, f"{copies}cp.async.{'wait_all' if keep is None else f'wait_group {keep}'};")
     source, out = np.random.default_rng().integers(0, 200, 512, np.uint8), np.zeros(512, np.uint8)
     tw.Kernel.from_ptx(whole, "k")(1, 1, [source, out], device=tw.device("emulator", order="late"))
-    landed = 8 * max(committed - keep, 0)
+    landed = 24 if keep is None else 8 * max(committed - keep, 0)
     np.testing.assert_array_equal(out[:16], [*source[:landed], *[0xFF] * 16][:16])
 
 
