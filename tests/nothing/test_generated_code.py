@@ -26,6 +26,7 @@ from tests.generated_code import (
 )
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm import FAMILIES
+from tilewise.toolchain.binary import Binary
 from tilewise.toolchain.compile import compile_source
 from tilewise.toolchain.lines import MachineInstruction, SourceLine, line_table
 from tilewise.toolchain.nvrtc import version
@@ -119,12 +120,7 @@ def test_every_kernel_has_cases_on_the_gpus_it_is_for() -> None:
 def test_copies_wait_for_the_launch_before_and_let_the_next_begin_when_they_have_read(
     entry: str, size: int
 ) -> None:
-    file = Path(KERNELS["mma"].file).with_name("arrange.cu")
-    made = compile_source(
-        file.read_text(encoding="utf-8"), [entry], "sm_90a", defines={"ELEMENT_BYTES": size}
-    )
-    assert made.cubin is not None
-    code = line_table(made.cubin, entry).instructions
+    code = machine_code("arrange", entry, {"ELEMENT_BYTES": size})
     reads, writes = ({i for i, one in enumerate(code) if one.family == name} for name in ("LDG", "STG"))
     after_waiting, after_letting = later(code, "ACQBULK"), later(code, "PREEXIT")
     assert reads and writes and after_letting
@@ -162,8 +158,7 @@ def test_few_multiply_adds_wait_for_a_bank_of_registers(case: Case) -> None:
 def test_a_launch_that_may_begin_early_waits_before_it_touches_memory(
     file: str, entry: str, given: dict[str, object]
 ) -> None:
-    source = Path(KERNELS["mma"].file).with_name(f"{file}.cu").read_text(encoding="utf-8")
-    code = compile_source(source, [entry], "sm_90a", defines=given).ptx
+    code = compiled(file, entry, given).ptx
     body = code.partition(f".entry {entry}(")[2].partition(".entry")[0]
     first = re.search(r"griddepcontrol\.wait|\b(?:ld|st|red|atom|cp)\.[\w.:]*global", body)
     assert first is not None and first[0] == "griddepcontrol.wait"
@@ -186,10 +181,7 @@ def test_a_launch_that_may_begin_early_waits_before_it_touches_memory(
 )
 def test_a_launch_divides_before_it_waits(file: str, entry: str, given: dict[str, object]) -> None:
     """So that it knows where it reads. The assembler waits first, where nothing keeps it from that."""
-    source = Path(KERNELS["mma"].file).with_name(f"{file}.cu").read_text(encoding="utf-8")
-    made = compile_source(source, [entry], "sm_90a", defines=given)
-    assert made.cubin is not None
-    code = line_table(made.cubin, entry).instructions
+    code = machine_code(file, entry, given)
     waits, reads = (
         next(i for i, one in enumerate(code) if one.family in names) for names in (("ACQBULK",), LOADS)
     )
@@ -207,6 +199,19 @@ def test_tiles_are_found_before_the_launch_waits_and_before_they_are_multiplied(
     last = max(i for i, one in enumerate(code) if one.family.endswith("GMMA"))
     stored = min(i for i, one in enumerate(code) if i > last and one.family in ("STS", "STSM"))
     assert not divisions(code) & {*range(last, stored)}
+
+
+def compiled(file: str, entry: str, given: dict[str, object]) -> Binary:
+    """A kernel of the production sources, with these compile-time values."""
+    source = Path(KERNELS["mma"].file).with_name(f"{file}.cu").read_text(encoding="utf-8")
+    return compile_source(source, [entry], "sm_90a", defines=given)
+
+
+def machine_code(file: str, entry: str, given: dict[str, object]) -> tuple[MachineInstruction, ...]:
+    """Its instructions."""
+    made = compiled(file, entry, given)
+    assert made.cubin is not None
+    return line_table(made.cubin, entry).instructions
 
 
 def divisions(code: Sequence[MachineInstruction]) -> set[int]:
