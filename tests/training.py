@@ -68,6 +68,46 @@ def check_step(options: tw.nn.TrainingOptions, device: Device | str) -> None:
     check_update(options, before, trainer.read_network(), outputs, gradients)
 
 
+def check_shared_update(options: tw.nn.TrainingOptions, device: Device | str, batches: int) -> None:
+    """Hold what batches do that update the hidden layers' weights at once against float64: each sees the weights that
+    those before it leave, and the last one writes them."""
+    trainer, samples, _ = begin(options, device, count=batches)
+    before, rows = trainer.read_network(), np.random.default_rng().permutation(len(samples))
+    trainer.train(rows)
+    after = trainer.read_network()
+    scale, kept = 1 / (GRADIENT_SCALE * options.batch), 1 - options.rate * options.decay
+    outputs = [[one.astype(np.float64) for one in trainer.read_outputs(i)] for i in reversed(range(batches))]
+    gradients = [
+        [one.astype(np.float64) for one in trainer.read_gradients(i)] for i in reversed(range(batches))
+    ]
+    for number in (1, 2):
+        old, new = before.layers[number], after.layers[number]
+        # NOTE: products are of the halves as they lie in memory, and of updates that are exact beside them.
+        halves, whole, bias = (one.astype(np.float64) for one in (old.weights, old.master, old.bias))
+        moved = np.zeros_like(whole)  # by all batches so far, at most
+        for made, slopes in zip(outputs, gradients, strict=True):
+            x, slope = made[number - 1], slopes[number]
+            sums, size = x @ halves.T + bias, np.abs(x) @ np.abs(halves.T) + np.abs(bias) + 1
+            expected = np.maximum(sums, 0)
+            room = 2.0**-20 * size + 2.0**-11 * (expected + np.abs(x) @ moved.T) + 2.0**-24
+            assert (np.abs(made[number] - expected) <= room).all()
+            expected = (slope @ halves) * (x > 0)
+            room = 2.0**-20 * (np.abs(slope) @ np.abs(halves)) + 2.0**-24
+            room += 2.0**-11 * (np.abs(expected) + np.abs(slope) @ moved)
+            assert (np.abs(slopes[number - 1] - expected) <= room).all()
+            update = options.rate * scale * slope.T @ x
+            halves, whole = kept * halves - update, kept * whole - update
+            bias = kept * bias - options.rate * scale * slope.sum(0)
+            moved = kept * moved + options.rate * scale * np.abs(slope.T) @ np.abs(x)
+        assert np.array_equal(new.weights, new.master.astype(np.float16))
+        room = (
+            2.0**-20 * moved + 2.0**-23 * batches * np.maximum(np.abs(old.master), np.abs(whole)) + 2.0**-24
+        )
+        assert (np.abs(new.master - whole) <= room).all()
+        assert (np.abs(new.bias - bias) <= 2.0**-19 * (np.abs(bias) + 1)).all()
+        assert np.abs(whole - old.master).max() > 100 * room.max()  # or there was nothing to see
+
+
 def check_update(
     options: tw.nn.TrainingOptions,
     before: tw.nn.Network,

@@ -22,7 +22,7 @@ __all__ = ["SIZES", "TrainFigures", "TrainRow", "bench_train"]
 
 SIZES = (128, 512, 1024, 4096, 8192)
 _SAMPLES = 6400
-_STEPS = 25  # in a graph
+_STEPS = 24  # in a graph
 _COMPARED = 50  # steps of which the losses are compared
 
 

@@ -8,17 +8,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LayerShape", "shape_backward", "shape_classify", "shape_forward"]
+__all__ = [
+    "LayerShape",
+    "shape_backward",
+    "shape_classify",
+    "shape_forward",
+    "shape_products",
+    "updates_at_once",
+]
 
 WARPS = 8
 THREADS = 32 * WARPS
 _CHUNK = 32  # of K: what a warp of the forward kernel takes at once
 _TILE = 16  # outputs: what a warp of the backward kernel takes at once
 _BLOCKS = 132  # that run side by side on the GPU that this is tuned for
+_FITTING = {2: 132, 4: 120, 8: 120}  # of them by how many make a cluster: which lies in one part of the GPU
 _ENOUGH_BLOCKS = 128  # with fewer of wide columns, narrower ones are taken
 _CLUSTER_MOST = 8
 _STAGES_MOST = 4
 _BACKWARD_STAGES = 2  # two blocks on a multiprocessor have enough under way; with more it is slower
+_UPDATES_MOST = 4
+_MANY_WEIGHTS = 4096 * 4096  # of a layer: what its batches take is little beside them
 _SHARED_MOST = 227 * 1024
 
 
@@ -31,10 +41,11 @@ class LayerShape:
     blocks: int
     split: int
     shared: int
+    deep: int = 1  # blocks along z
 
     @property
     def grid(self) -> tuple[int, int, int]:
-        return self.blocks, self.split, 1
+        return self.blocks, self.split, self.deep
 
     @property
     def defines(self) -> dict[str, int]:
@@ -64,19 +75,47 @@ def _forward(batch: int, columns: int, inputs: int, blocks: int, clusters: bool)
     return LayerShape(columns, stages, blocks, split, max(stages * stage, _sums(batch, columns)))
 
 
+def updates_at_once(inputs: int, outputs: int, momentum: bool) -> int:
+    """By how many batches' gradients the weights of a layer are updated at once (see layer_earlier.cuh).
+
+    A velocity is of each batch: with momentum always by one.
+    """
+    return 1 if momentum or inputs * outputs < _MANY_WEIGHTS else _UPDATES_MOST
+
+
+def shape_products(batch: int, inputs: int, earlier: int, clusters: bool) -> LayerShape:
+    """A batch times so many earlier ones."""
+    tiles = batch // _TILE
+    blocks = earlier * tiles
+    split = _split(blocks * tiles, inputs // _CHUNK) if clusters else 1
+    return LayerShape(_TILE, 1, blocks, split, _sums(_TILE, _TILE), tiles)
+
+
 def shape_backward(
-    batch: int, inputs: int, outputs: int, momentum: bool, propagates: bool, clusters: bool
+    batch: int,
+    inputs: int,
+    outputs: int,
+    momentum: bool,
+    propagates: bool,
+    clusters: bool,
+    batches: int = 1,
 ) -> LayerShape:
-    """Columns are of the inputs, two blocks for a multiprocessor; blocks that add up no gradients need no cluster."""
-    columns = 32
+    """Columns are of the inputs, two blocks for a multiprocessor; blocks that add up no gradients need no cluster.
+
+    ``batches``: by how many the weights are updated.
+    """
+    # Where weights are only read, gradients read for each block are much beside them.
+    columns = 32 if batches or batch > 32 or inputs % 64 else 64
     blocks, tiles = inputs // columns, outputs // _TILE
     if propagates:
         split = _split(blocks, tiles, 2) if clusters else 1
     else:
         split = max(1, min(2 * _BLOCKS // blocks, -(-tiles // WARPS)))
     halves, velocities = _TILE * columns * 2, _TILE * columns * 4 if momentum else 0
-    stage = (2 * halves + velocities + batch * _TILE * 2) * WARPS
-    own = batch * (columns + 8) * 2
+    read = max(batches, 1)
+    weights = 2 * halves + velocities if batches else halves
+    stage = (weights + read * batch * _TILE * 2) * WARPS
+    own = read * batch * (columns + 8) * 2
     shared = own + max(_BACKWARD_STAGES * stage, _sums(batch, columns))
     return LayerShape(columns, _BACKWARD_STAGES, blocks, split, shared)
 
@@ -92,7 +131,11 @@ def _split(blocks: int, parts: int, resident: int = 1) -> int:
     ``resident``: how many blocks a multiprocessor is to have.
     """
     split = 1
-    while split < _CLUSTER_MOST and blocks * split * 2 <= _BLOCKS * resident and parts > WARPS * split:
+    while (
+        split < _CLUSTER_MOST
+        and blocks * split * 2 <= _FITTING[split * 2] * resident
+        and parts > WARPS * split
+    ):
         split *= 2
     return split
 

@@ -1,13 +1,15 @@
 """Trains a network on a device: its arrays there, the launches of a step, and the graph that replays them.
 
 A step of three hidden layers is eight launches: three forward, the last layer with its loss, and four backward, each of
-which updates the weights that it reads.
+which updates the weights that it reads. Large layers are updated by several batches at once: the last of those writes
+the weights, the others only read them, and what earlier ones will change is added to products (see layer_earlier.cuh).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,15 @@ from tilewise.devices.gpu import GpuDevice, Graph
 from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability
 from tilewise.kernel import BoundCall, Kernel
-from tilewise.nn.launch_shapes import THREADS, LayerShape, shape_backward, shape_classify, shape_forward
+from tilewise.nn.launch_shapes import (
+    THREADS,
+    LayerShape,
+    shape_backward,
+    shape_classify,
+    shape_forward,
+    shape_products,
+    updates_at_once,
+)
 from tilewise.nn.network import FEATURES_PADDED, Layer, Network
 from tilewise.nn.options import CLASSES, FEATURES, TrainingOptions
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_gradients, untile_halves, untile_velocities
@@ -27,7 +37,7 @@ from tilewise.nn.tiles import tile_halves, tile_velocities, untile_gradients, un
 __all__ = ["GRADIENT_SCALE", "Trainer", "order_samples"]
 
 GRADIENT_SCALE = 1024.0  # of gradients in float16, so that small ones do not get lost
-_STEPS_IN_GRAPH = 25
+_STEPS_IN_GRAPH = 24  # a multiple of how many update large layers at once
 
 _Host = npt.NDArray[Any]
 
@@ -42,6 +52,11 @@ def _copy(array: _Host) -> _Host:
     return np.ascontiguousarray(array)
 
 
+def _of_batch(array: Array, number: int) -> int | Array:
+    """Where a batch begins in an array of several."""
+    return array.ptr + number * (array.nbytes // array.shape[0]) if number else array
+
+
 _TILING = {"weights": tile_halves, "rests": tile_halves, "velocities": tile_velocities}
 _UNTILING = {"weights": untile_halves, "rests": untile_halves, "velocities": untile_velocities}
 
@@ -51,6 +66,7 @@ class _DeviceLayer:
 
     def __init__(self, layer: Layer, device: Device) -> None:
         self.inputs, self.outputs = layer.inputs, layer.outputs
+        self.at_once = 1  # by how many batches' gradients the weights are updated at once
         self.arrays: dict[str, Array | None] = {}
         for name in Layer.__slots__:
             value = getattr(layer, name)
@@ -66,6 +82,17 @@ class _DeviceLayer:
             tiles = found[name]
             found[name] = None if tiles is None else untile(tiles)
         return Layer(**found)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Which of the batches that update large layers at once: ``earlier`` ones are before it; with the last they are."""
+
+    earlier: int
+    is_last: bool
+
+
+_ALONE = _Turn(0, True)
 
 
 class Trainer:
@@ -97,12 +124,15 @@ class Trainer:
             raise ArgumentError("device", "must have compute capability 8.0 or newer to train", self._arch)
         self._clusters = arch_capability(self._arch) >= (9, 0)
         self._layers = [_DeviceLayer(layer, self.device) for layer in network.layers]
+        for layer in self._layers[1:-1]:  # NOTE: those between others, whose inputs and gradients are kept
+            layer.at_once = updates_at_once(layer.inputs, layer.outputs, bool(options.momentum))
+        self._at_once = max(layer.at_once for layer in self._layers)
         self._place_samples(samples, labels)
         self._place_activations()
-        self._forward = [self._bind_forward(number) for number in range(len(self._layers) - 1)]
-        self._classify = {graded: self._bind_classify(graded) for graded in (False, True)}
-        self._backward = [self._bind_backward(number) for number in reversed(range(len(self._layers)))]
+        self._calls: dict[tuple[str, int, _Turn], BoundCall] = {}
         self._graphs: dict[tuple[bool, int], Graph] = {}
+        for graded in (True, False):
+            self.launches(graded)
 
     # ── memory ──
 
@@ -127,10 +157,13 @@ class Trainer:
         self._step = self.device.array(np.zeros(1, np.uint32))
 
     def _place_activations(self) -> None:
-        batch = self.options.batch
+        """Of as many batches as update a layer at once, one after another."""
+        batch, count = self.options.batch, self._at_once
         # NOTE: set, as columns of padding are read and never written.
-        self._outputs = [self._zeros(batch, layer.outputs) for layer in self._layers[:-1]]
-        self._gradients = [self._zeros(layer.outputs // 16, batch, 16) for layer in self._layers]
+        self._outputs = [self._zeros(count, batch, layer.outputs) for layer in self._layers[:-1]]
+        self._gradients = [self._zeros(count, layer.outputs // 16, batch, 16) for layer in self._layers]
+        self._products = self.device.array(np.zeros((batch, max(count - 1, 1) * batch), np.float32))
+        self._last = 0  # which of them the last batch was
 
     def _zeros(self, *shape: int) -> Array:
         return self.device.array(np.zeros(shape, np.float16))
@@ -139,13 +172,13 @@ class Trainer:
         """A copy of the network on the host."""
         return Network([layer.read() for layer in self._layers])
 
-    def read_outputs(self) -> list[_Host]:
-        """What each hidden layer made of the last batch."""
-        return [one.numpy() for one in self._outputs]
+    def read_outputs(self, before: int = 0) -> list[_Host]:
+        """What each hidden layer made of the last batch, or of one before it that updates large layers with it."""
+        return [one.numpy()[self._last - before] for one in self._outputs]
 
-    def read_gradients(self) -> list[_Host]:
-        """Of the last batch, the gradients of its loss by each layer's sums, times :data:`GRADIENT_SCALE`."""
-        return [untile_gradients(one.numpy()) for one in self._gradients]
+    def read_gradients(self, before: int = 0) -> list[_Host]:
+        """Of the same batch the gradients of its loss by each layer's sums, times :data:`GRADIENT_SCALE`."""
+        return [untile_gradients(one.numpy()[self._last - before]) for one in self._gradients]
 
     # ── launches ──
 
@@ -159,60 +192,139 @@ class Trainer:
             shape.grid, THREADS, args, shape.shared, together, self.device, programmatic=self._clusters
         )
 
-    def _bind_forward(self, number: int) -> BoundCall:
+    def _bind_forward(self, number: int, turn: _Turn) -> BoundCall:
         layer, first = self._layers[number], number == 0
         shape = shape_forward(self.options.batch, layer.inputs, layer.outputs, self._clusters)
-        source = self._samples if first else self._outputs[number - 1]
+        source = self._samples if first else _of_batch(self._outputs[number - 1], turn.earlier)
         selection = [self._order, self._step, 0] if first else [None, None, 0]
         # The second layer counts the batch, when the first has read which one it is.
         count = self._step if number == 1 else None
-        args = [source, layer.inputs, *selection, layer.weights, layer.bias, layer.inputs]
+        args: list[Any] = [source, layer.inputs, *selection, layer.weights, layer.bias, layer.inputs]
         # The backward pass begins with the layers that the forward pass ends with.
         stays = number + 2 >= len(self._layers)
-        args += [int(first), int(stays), self._outputs[number], count]
+        args += [int(first), int(stays), _of_batch(self._outputs[number], turn.earlier), count]
+        args += [*self._earlier(layer, turn), self._gradients[number]]
         return self._bind("forward", shape, True, args)
 
-    def _bind_classify(self, graded: bool) -> BoundCall:
+    def _bind_classify(self, turn: _Turn, graded: bool) -> BoundCall:
         layer = self._layers[-1]
         shape = shape_classify(self.options.batch, layer.inputs, self._clusters)
-        args = [self._outputs[-1], *self._counted(), layer.weights, layer.bias, layer.inputs, self._labels]
-        args += [GRADIENT_SCALE, self._losses, self._classes, self._gradients[-1] if graded else None]
+        args: list[Any] = [_of_batch(self._outputs[-1], turn.earlier), *self._counted()]
+        args += [layer.weights, layer.bias, layer.inputs, self._labels, GRADIENT_SCALE]
+        args += [self._losses, self._classes]
+        args.append(_of_batch(self._gradients[-1], turn.earlier) if graded else None)
         return self._bind("classify", shape, True, args, CLASSES=CLASSES)
 
     def _counted(self) -> list[Any]:
         """The selection of the batch under way, once it is counted."""
         return [self._order, self._step, -self.options.batch]
 
-    def _bind_backward(self, number: int) -> BoundCall:
+    def _bind_backward(self, number: int, turn: _Turn) -> BoundCall:
         layer, options, first = self._layers[number], self.options, number == 0
-        momentum = layer.velocities is not None
+        momentum, batches = layer.velocities is not None, 1
+        if layer.at_once > 1:
+            batches = turn.earlier + 1 if turn.is_last else 0
         shape = shape_backward(
-            options.batch, layer.inputs, layer.outputs, momentum, not first, self._clusters
+            options.batch, layer.inputs, layer.outputs, momentum, not first, self._clusters, batches
         )
-        source = self._samples if first else self._outputs[number - 1]
-        args = [self._gradients[number], source, layer.inputs]
+        begin = turn.earlier + 1 - max(batches, 1)  # the first batch that is read
+        source = self._samples if first else _of_batch(self._outputs[number - 1], begin)
+        args: list[Any] = [_of_batch(self._gradients[number], begin), source, layer.inputs]
         args += self._counted() if first else [None, None, 0]
         args += [layer.weights, layer.rests, layer.velocities, layer.bias, layer.bias_velocities]
         args += [layer.inputs, layer.outputs, options.rate, options.momentum, options.decay]
         # The next forward pass begins with the layers that the backward pass ends with.
-        args += [1 / (GRADIENT_SCALE * options.batch), int(number < 2)]
-        args.append(None if first else self._gradients[number - 1])
-        defines = {"HAS_MOMENTUM": int(momentum), "HAS_INPUT_GRADIENTS": int(not first)}
+        args += [self._scale, int(number < 2)]
+        args.append(None if first else _of_batch(self._gradients[number - 1], turn.earlier))
+        args += [*self._earlier(layer, turn), None if first else self._outputs[number - 1]]
+        defines = {
+            "BATCHES_AT_ONCE": batches,
+            "HAS_MOMENTUM": int(momentum),
+            "HAS_INPUT_GRADIENTS": int(not first),
+        }
         return self._bind("backward", shape, not first, args, **defines)
 
-    def launches(self, graded: bool = True) -> list[tuple[str, BoundCall]]:
-        """The launches of a batch, in order, each with a name; ``graded`` ones learn from it."""
-        count = len(self._layers)
-        named = [(f"forward {i + 1}", call) for i, call in enumerate(self._forward)]
-        named.append((f"forward {count} and loss", self._classify[graded]))
-        if graded:
-            named += [(f"backward {count - i}", call) for i, call in enumerate(self._backward)]
+    @property
+    def _scale(self) -> float:
+        """Of the sum of a batch's gradients, as they are in memory: the mean."""
+        return 1 / (GRADIENT_SCALE * self.options.batch)
+
+    def _earlier(self, layer: _DeviceLayer, turn: _Turn) -> list[Any]:
+        """What a launch has to know of the batches that are not in its weights yet."""
+        earlier = turn.earlier if layer.at_once > 1 else 0
+        return [self._products if earlier else None, earlier, self._kept**earlier]
+
+    @property
+    def _kept(self) -> float:
+        """Of a weight, by a batch: the rest decays."""
+        return 1 - self.options.rate * self.options.decay
+
+    def _bind_products(self, number: int, turn: _Turn, of_gradients: bool) -> BoundCall:
+        """Of a layer's inputs, or its outputs' gradients, of this batch with earlier ones'."""
+        layer = self._layers[number]
+        depth = layer.outputs if of_gradients else layer.inputs
+        shape = shape_products(self.options.batch, depth, turn.earlier, self._clusters)
+        batches = self._gradients[number] if of_gradients else self._outputs[number - 1]
+        args = [batches, depth, -self.options.rate * self._scale, self._kept, self._products]
+        return self._bind("multiply_batches", shape, True, args, ARE_GRADIENTS=int(of_gradients))
+
+    def _call(self, kind: str, number: int, turn: _Turn) -> BoundCall:
+        """A launch, made once."""
+        found = self._calls.get((kind, number, turn))
+        if found is None:
+            match kind:
+                case "forward":
+                    found = self._bind_forward(number, turn)
+                case "classify" | "test":
+                    found = self._bind_classify(turn, kind == "classify")
+                case "backward":
+                    found = self._bind_backward(number, turn)
+                case _:
+                    found = self._bind_products(number, turn, kind == "gradients")
+            self._calls[kind, number, turn] = found
+        return found
+
+    def launches(self, graded: bool = True, batches: int = 1) -> list[tuple[str, BoundCall]]:
+        """The launches of so many batches, in order, each with a name; ``graded`` ones learn from them.
+
+        Batches share updates from the first on; the last one leaves none open.
+        """
+        named = []
+        for i in range(batches):
+            turn = _ALONE
+            if graded:
+                earlier = i % self._at_once
+                turn = _Turn(earlier, earlier + 1 == self._at_once or i + 1 == batches)
+            named += self._launches_of(turn, graded)
         return named
 
-    def start(self, graded: bool = True) -> None:
-        """Start the launches of a batch."""
-        for _, launch in self.launches(graded):
+    def _launches_of(self, turn: _Turn, graded: bool) -> list[tuple[str, BoundCall]]:
+        """The launches of a batch."""
+        count, named = len(self._layers), []
+        for number, layer in enumerate(self._layers[:-1]):
+            if turn.earlier and layer.at_once > 1:
+                named.append((f"inputs {number + 1} by earlier ones", self._call("inputs", number, turn)))
+            named.append((f"forward {number + 1}", self._call("forward", number, turn)))
+        named.append(
+            (f"forward {count} and loss", self._call("classify" if graded else "test", count - 1, turn))
+        )
+        for number in reversed(range(count if graded else 0)):
+            if turn.earlier and self._layers[number].at_once > 1:
+                named.append(
+                    (f"gradients {number + 1} by earlier ones", self._call("gradients", number, turn))
+                )
+            named.append((f"backward {number + 1}", self._call("backward", number, turn)))
+        return named
+
+    def start(self, graded: bool = True, batches: int = 1) -> None:
+        """Start the launches of so many batches."""
+        for _, launch in self.launches(graded, batches):
             launch()
+        self._note_last(graded, batches)
+
+    def _note_last(self, graded: bool, batches: int) -> None:
+        if batches:
+            self._last = (batches - 1) % self._at_once if graded else 0
 
     # ── batches ──
 
@@ -230,13 +342,16 @@ class Trainer:
         self._step.fill(np.zeros(1, np.uint32))
 
     def run(self, batches: int, graded: bool = True) -> None:
-        """Start so many batches; a GPU replays them as a graph. Nothing waits for their end."""
+        """Start so many batches; a GPU replays them as a graph. Nothing waits for their end.
+
+        NOTE: how many are started at once decides which share updates of large layers, and so how weights round.
+        """
         if isinstance(self.device, GpuDevice):
             while batches >= _STEPS_IN_GRAPH:
                 self.graph(graded).launch()
                 batches -= _STEPS_IN_GRAPH
-        for _ in range(batches):
-            self.start(graded)
+                self._note_last(graded, _STEPS_IN_GRAPH)
+        self.start(graded, batches)
 
     def prepare(self) -> None:
         """Capture what a GPU replays, so that the first batches take no longer than others."""
@@ -251,8 +366,7 @@ class Trainer:
             if not isinstance(self.device, GpuDevice):
                 raise ArgumentError("device", "must be a GPU: the emulator has no graphs", self.device.name)
             with self.device.capture() as found:
-                for _ in range(batches):
-                    self.start(graded)
+                self.start(graded, batches)
             self._graphs[graded, batches] = found
         return found
 

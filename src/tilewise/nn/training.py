@@ -23,7 +23,7 @@ __all__ = ["CHECKPOINT", "EpochFigures", "TrainingFigures", "train"]
 
 CHECKPOINT = "checkpoint.npz"
 _LOOK_AFTER = 0.1  # seconds from one look at the loss to the next: each waits for the device
-_STEPS_AT_ONCE = 25
+_STEPS_AT_ONCE = 24
 _CURVE_POINTS = 100  # of the training loss, an epoch: means of as many steps as that takes
 
 Report = Callable[[int, int, str], None]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tests.training import begin, check_step, same_network
+from tests.training import begin, check_shared_update, check_step, same_network
 from tilewise.cli.main import main
 from tilewise.errors import ArgumentError, DeviceError
 from tilewise.instruments.checking import Checker
@@ -37,19 +37,60 @@ def test_a_step_is_that_of_float64(launches: str, monkeypatch: pytest.MonkeyPatc
         check_step(tw.nn.TrainingOptions(hidden=128, batch=32, decay=0.01, momentum=0.0), LATE)
 
 
+@pytest.fixture
+def shared_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers of any size are updated by several batches at once."""
+    monkeypatch.setattr(launch_shapes, "_MANY_WEIGHTS", 1)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("batches", "hidden", "batch"), [(3, 288, 16), (2, 64, 64), (4, 128, 32)])
+def test_batches_that_update_weights_at_once_are_those_of_float64(
+    shared_updates: None, batches: int, hidden: int, batch: int
+) -> None:
+    options = tw.nn.TrainingOptions(hidden=hidden, batch=batch, momentum=0.0, decay=0.5, rate=0.05)
+    check_shared_update(options, LATE, batches)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "momentum", "expected"),
+    [(4096, 4096, False, 4), (4096, 4096, True, 1), (4096, 4064, False, 1), (16384, 1024, False, 4)],
+)
+def test_large_layers_without_momentum_are_updated_by_four_batches(
+    inputs: int, outputs: int, momentum: bool, expected: int
+) -> None:
+    assert launch_shapes.updates_at_once(inputs, outputs, momentum) == expected
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("order", ["late", 1])
 def test_nothing_is_wrong_with_a_step(order: str | int) -> None:
     trainer, samples, _ = begin(SMALL, "emulator", count=2)
     trainer.select(np.arange(len(samples)))
+    _check_launches(trainer, order, 1)
+
+
+def test_nothing_is_wrong_with_batches_that_update_weights_at_once(shared_updates: None) -> None:
+    trainer, samples, _ = begin(replace(SMALL, momentum=0.0), "emulator", count=3)
+    trainer.select(np.arange(len(samples)))
+    _check_launches(trainer, "late", 3)
+
+
+def _check_launches(trainer: tw.nn.Trainer, order: str | int, batches: int) -> None:
     checker = Checker(order)
-    for name, launch in trainer.launches():
+    for name, launch in trainer.launches(batches=batches):
         found = checker.check(launch.bound, {})
         assert not found, f"{name}\n" + "\n".join(map(str, found))
 
 
-def test_bits_are_the_same_in_every_order() -> None:
-    options, digits = SMALL, tw.nn.load_digits(limit=SMALL.limit, seed=SMALL.seed)
+@pytest.mark.few("shared")
+@pytest.mark.parametrize("updates", ["own", "shared"])
+def test_bits_are_the_same_in_every_order(updates: str, request: pytest.FixtureRequest) -> None:
+    options = SMALL
+    if updates == "shared":
+        request.getfixturevalue("shared_updates")
+        options = replace(SMALL, momentum=0.0, limit=48)  # three batches, as above
+    digits = tw.nn.load_digits(limit=options.limit, seed=SMALL.seed)
     runs = [
         tw.nn.train(options, digits, tw.device("emulator", order=order, threads=threads))
         for order, threads in (("eager", 1), ("late", 2), (7, 1))

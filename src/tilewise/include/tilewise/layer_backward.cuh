@@ -2,7 +2,7 @@
 // an input), and for 16 rows of them at a time (elements of an output)
 //
 //   input_gradients (BATCH × COLUMNS) += gradients (BATCH × 16) · weights (16 × COLUMNS)
-//   weights (16 × COLUMNS) are updated by gradientsᵀ (16 × BATCH) · inputs (BATCH × COLUMNS)
+//   weights (16 × COLUMNS) are updated by gradientsᵀ (16 × BATCH) · inputs (BATCH × COLUMNS), those of BATCHES at once
 //
 // Every warp has rows of its own, which it copies itself: warps wait for one another only at the end, when their sums are
 // added up. No gradient of a weight is ever in memory. Compute capability 8.0.
@@ -22,15 +22,18 @@
 
 namespace layer {
 
-// How a step goes: gradients are `scale` times what the products say.
+// How a step goes: gradients are `scale` times what the products say. `kept`: of the weights, by the batches before this one
+// that are not in them yet.
 struct Descent {
-    float rate, momentum, decay, scale;
+    float rate, momentum, decay, scale, kept;
 
     __device__ float step(float weight, float gradient, float &velocity) const
     {
         velocity = fmaf(momentum, velocity, fmaf(decay, weight, scale * gradient));
         return fmaf(-rate, velocity, weight);
     }
+
+    __device__ float kept_by_one() const { return fmaf(-rate, decay, 1); }
 };
 
 // What an update reads and writes: weights in halves (see split_weight.cuh), biases, and their velocities.
@@ -41,24 +44,29 @@ struct Parameters {
     float *bias, *bias_velocities;
 };
 
-template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> struct Backward {
+// BATCHES: how many the weights are updated by, of which this one is the last; with none they are not.
+template <unsigned BATCH, unsigned BATCHES, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> struct Backward {
+    static constexpr unsigned READ = BATCHES ? BATCHES : 1, NOW = READ - 1; // batches that are read; which of them is this one
     static constexpr unsigned TILES = COLUMNS / TILE_INPUTS; // side by side
     static constexpr unsigned HALVES = TILES * TILE * 2, VELOCITIES = HAS_VELOCITY ? TILES * TILE * 4 : 0; // bytes
-    static constexpr unsigned STAGE = 2 * HALVES + VELOCITIES + BATCH * TILE_OUTPUTS * 2;
-    static constexpr unsigned PITCH = COLUMNS + 8;        // elements of a row of inputs in shared memory
-    static constexpr unsigned INPUTS = BATCH * PITCH * 2; // bytes
+    static constexpr unsigned WEIGHTS = BATCHES ? 2 * HALVES + VELOCITIES : HALVES;
+    static constexpr unsigned SLOPES = BATCH * TILE_OUTPUTS; // elements of a tile of gradients
+    static constexpr unsigned STAGE = WEIGHTS + READ * SLOPES * 2;
+    static constexpr unsigned PITCH = COLUMNS + 8;               // elements of a row of inputs in shared memory
+    static constexpr unsigned INPUTS = READ * BATCH * PITCH * 2; // bytes
+    static_assert(!HAS_VELOCITY || BATCHES == 1, "a velocity is of each batch");
 
     unsigned char *ring; // this warp's
     const float16 *gradients;
     Parameters own;
     streaming::Policy once, weights_policy;
-    unsigned lane, first, tiles, depth; // tiles: of 16 rows, how many this warp has; first: its first one
+    unsigned lane, first, tiles, depth, outputs; // tiles: of 16 rows, how many this warp has; first: its first one
 
     // `weights_stay`: whether the weights are read again soon.
     __device__ Backward(unsigned char *shared, const float16 *gradients, const Parameters &parameters, unsigned depth,
                         unsigned outputs, bool weights_stay)
         : gradients(gradients), own(parameters), once(streaming::policy(false)),
-          weights_policy(streaming::policy(weights_stay)), lane(threadIdx.x % LANES), depth(depth)
+          weights_policy(streaming::policy(weights_stay)), lane(threadIdx.x % LANES), depth(depth), outputs(outputs)
     {
         const unsigned warp = threadIdx.x / LANES, all = outputs / TILE_OUTPUTS, every = WARPS * gridDim.y;
         ring = shared + INPUTS + warp * STAGES * STAGE;
@@ -77,9 +85,9 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
     __device__ float16 *halves(unsigned i) const { return reinterpret_cast<float16 *>(stage(i)); }
     __device__ short *rests(unsigned i) const { return reinterpret_cast<short *>(stage(i) + HALVES); }
     __device__ float *velocities(unsigned i) const { return reinterpret_cast<float *>(stage(i) + 2 * HALVES); }
-    __device__ float16 *slopes(unsigned i) const
+    __device__ float16 *slopes(unsigned i, unsigned batch) const
     {
-        return reinterpret_cast<float16 *>(stage(i) + 2 * HALVES + VELOCITIES);
+        return reinterpret_cast<float16 *>(stage(i) + WEIGHTS) + batch * SLOPES;
     }
 
     // Where this lane's elements are in half a tile. NOTE: mixed, so that it has row lane / 4 from element 8 · (lane % 4) on.
@@ -93,7 +101,7 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         for (unsigned j = 0; j < TILES * 2; ++j) {
             const unsigned at = j / 2 * TILE + own_elements(j % 2);
             streaming::copy_16(halves(i) + at, own.weights + from + at, weights_policy);
-            streaming::copy_16(rests(i) + at, own.rests + from + at, once);
+            if constexpr (BATCHES) streaming::copy_16(rests(i) + at, own.rests + from + at, once);
         }
         if constexpr (HAS_VELOCITY)
 #pragma unroll
@@ -105,11 +113,13 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
 
     __device__ void copy_gradients(unsigned i)
     {
-        constexpr unsigned ALL = BATCH * TILE_OUTPUTS;
         if (i < tiles)
 #pragma unroll
-            for (unsigned j = 0; j < ALL; j += LANES * 8)
-                async_copy::start_16(slopes(i) + j + lane * 8, gradients + tile(i) * ALL + j + lane * 8, 16);
+            for (unsigned batch = 0; batch < READ; ++batch)
+#pragma unroll
+                for (unsigned j = lane * 8; j < SLOPES; j += LANES * 8)
+                    async_copy::start_16(slopes(i, batch) + j,
+                                         gradients + batch * BATCH * outputs + tile(i) * SLOPES + j, 16);
         async_copy::commit();
     }
 
@@ -119,12 +129,12 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         return column / 32 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
     }
 
-    // This block's columns of the inputs, into shared memory. NOTE: a barrier has to follow.
+    // This block's columns of the inputs of all batches that are read, into shared memory. NOTE: a barrier has to follow.
     __device__ static void copy_inputs(float16 *shared, const float16 *data, unsigned pitch, const Selection &selection)
     {
         constexpr unsigned PER_ROW = COLUMNS / 8;
         const unsigned slot = selection.first_slot<BATCH>();
-        for (unsigned i = threadIdx.x; i < BATCH * PER_ROW; i += THREADS) {
+        for (unsigned i = threadIdx.x; i < READ * BATCH * PER_ROW; i += THREADS) {
             const unsigned row = i / PER_ROW, column = i % PER_ROW * 8;
             const float16 *from = data + static_cast<unsigned long long>(selection.row(slot, row)) * pitch;
             const uint4 eight = read_16_fresh(&from[blockIdx.x * COLUMNS + column]);
@@ -141,7 +151,7 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         unsigned a[BATCH / 16][4];
 #pragma unroll
         for (unsigned m = 0; m < BATCH / 16; ++m)
-            tensor_core::load_4_matrices(a[m], &slopes(i)[in_gradients(m * 16 + lane % 16, lane / 16)]);
+            tensor_core::load_4_matrices(a[m], &slopes(i, NOW)[in_gradients(m * 16 + lane % 16, lane / 16)]);
 #pragma unroll
         for (unsigned n = 0; n < COLUMNS / 16; ++n) {
             unsigned b[4];
@@ -155,28 +165,65 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         }
     }
 
-    // Updates the weights of a tile. `inputs`: fragments of this block's columns, as they are dealt out.
-    __device__ void update(unsigned i, const unsigned (&inputs)[BATCH / 16][COLUMNS / 16][4], const Descent &descent)
+    // Of 32 of this block's columns and 16 rows of the inputs, as they are dealt out, the fragments of 8 columns each, two and two.
+    struct Fragments {
+        unsigned at[2][4];
+    };
+
+    // NOTE: with those of more batches in registers a multiprocessor has room for one block, not two.
+    static constexpr bool HELD = BATCHES == 1;
+    using Held = Fragments[BATCH / 16][TILES];
+
+    __device__ void load_inputs(Fragments &found, const float16 *inputs, unsigned row, unsigned n) const
     {
-        unsigned a[BATCH / 16][4];
 #pragma unroll
-        for (unsigned m = 0; m < BATCH / 16; ++m)
+        for (unsigned j = 0; j < 2; ++j)
             tensor_core::load_4_transposed(
-                a[m], &slopes(i)[in_gradients(m * 16 + lane % 8 + lane / 16 * 8, lane / 8 % 2)]);
+                found.at[j], &inputs[(row + lane % 16) * PITCH + n * TILE_INPUTS + j * 16 + lane / 16 * 8]);
+    }
+
+    // Updates the weights of a tile by the batches' gradients, the earliest first.
+    __device__ void update(unsigned i, const float16 *inputs, const Held &held, const Descent &descent)
+    {
 #pragma unroll
         for (unsigned n = 0; n < TILES; ++n) {
             float sums[4][4] = {};
 #pragma unroll
-            for (unsigned j = 0; j < 4; ++j)
+            for (unsigned batch = 0; batch < BATCHES; ++batch) {
+                if (batch) decay(sums, descent);
 #pragma unroll
                 for (unsigned m = 0; m < BATCH / 16; ++m) {
-                    const unsigned *pair = &inputs[m][n * 2 + j / 2][j % 2 * 2];
-                    tensor_core::multiply_add_16x8x16<float16>(sums[j], a[m], pair[0], pair[1]);
+                    Fragments loaded;
+                    if constexpr (!HELD) load_inputs(loaded, inputs, batch * BATCH + m * 16, n);
+                    add_gradients(sums, &slopes(i, batch)[m * 16 * TILE_OUTPUTS], HELD ? held[m][n] : loaded);
                 }
+            }
 #pragma unroll
             for (unsigned half = 0; half < 2; ++half)
                 update_eight(i, n, half, sums, descent);
         }
+    }
+
+    // sums += gradientsᵀ · inputs, of 16 rows
+    __device__ void add_gradients(float (&sums)[4][4], const float16 *slopes, const Fragments &inputs) const
+    {
+        unsigned a[4];
+        tensor_core::load_4_transposed(a, &slopes[in_gradients(lane % 8 + lane / 16 * 8, lane / 8 % 2)]);
+#pragma unroll
+        for (unsigned j = 0; j < 4; ++j) {
+            const unsigned *pair = &inputs.at[j / 2][j % 2 * 2];
+            tensor_core::multiply_add_16x8x16<float16>(sums[j], a, pair[0], pair[1]);
+        }
+    }
+
+    // What a later batch leaves of the gradients of earlier ones.
+    __device__ static void decay(float (&sums)[4][4], const Descent &descent)
+    {
+#pragma unroll
+        for (auto &four : sums)
+#pragma unroll
+            for (float &sum : four)
+                sum *= descent.kept_by_one();
     }
 
     // Updates this lane's eight elements in half a tile, straight to memory.
@@ -199,6 +246,7 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         for (unsigned j = 0; j < 4; ++j) {
             unsigned &pair = packed.words[0].at[j];
             float2 weight = split_weight::join(pair, rest.words[0].at[j]);
+            if constexpr (BATCHES > 1) weight.x *= descent.kept, weight.y *= descent.kept;
             weight.x = descent.step(weight.x, sums[j][half * 2], velocity.at[j * 2]);
             weight.y = descent.step(weight.y, sums[j][half * 2 + 1], velocity.at[j * 2 + 1]);
             pair = narrow_pair<float16>(weight);
@@ -220,7 +268,7 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         float sum = 0;
 #pragma unroll
         for (unsigned row = 0; row < BATCH; ++row)
-            sum += widen(slopes(i)[in_gradients(row, lane / 8) + lane % 8]);
+            sum += widen(slopes(i, NOW)[in_gradients(row, lane / 8) + lane % 8]);
         const unsigned at = tile(i) * TILE_OUTPUTS + lane;
         float velocity = HAS_VELOCITY ? own.bias_velocities[at] : 0;
         own.bias[at] = descent.step(own.bias[at], sum, velocity);
@@ -242,20 +290,20 @@ template <unsigned BATCH, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> 
         for (unsigned i = 0; i + 1 < STAGES; ++i)
             copy_gradients(i);
         __syncthreads();
-        unsigned inputs[BATCH / 16][COLUMNS / 16][4];
+        Held held;
+        if constexpr (HELD)
 #pragma unroll
-        for (unsigned m = 0; m < BATCH / 16; ++m)
+            for (unsigned m = 0; m < BATCH / 16; ++m)
 #pragma unroll
-            for (unsigned n = 0; n < COLUMNS / 16; ++n)
-                tensor_core::load_4_transposed(inputs[m][n],
-                                               &shared[(m * 16 + lane % 16) * PITCH + n * 16 + lane / 16 * 8]);
+                for (unsigned n = 0; n < TILES; ++n)
+                    load_inputs(held[m][n], shared, m * 16, n);
         for (unsigned i = 0; i < tiles; ++i) {
             async_copy::wait<STAGES - 2>();
             __syncwarp();
             copy_weights(i + STAGES - 1);
             copy_gradients(i + STAGES - 1);
             if constexpr (PROPAGATE) propagate(i, sums);
-            update(i, inputs, descent);
+            if constexpr (BATCHES) update(i, shared, held, descent);
             update_bias(i, descent);
         }
     }

@@ -9,6 +9,7 @@
 namespace layer {
 
 constexpr unsigned WARPS = 8, LANES = 32, THREADS = WARPS * LANES;
+constexpr unsigned BLOCKS_MOST = 8; // of a cluster
 
 // Sums of ROWS × COLUMNS elements, as the tensor core leaves them in a warp.
 template <unsigned ROWS, unsigned COLUMNS> struct Sums {
@@ -67,9 +68,14 @@ __device__ void add_up(const Sums<ROWS, COLUMNS> &sums, float *shared, const Tak
     for (unsigned i = threadIdx.x; i < rows * GROUPS; i += THREADS) {
         const unsigned row = blockIdx.y * rows + i / GROUPS, column = i % GROUPS * 4;
         const float *first = &shared[row * PITCH + column];
-        float4 sum = cluster::load(first, 0);
-        for (unsigned block = 1; block < blocks; ++block)
-            sum = add(sum, cluster::load(first, block));
+        float4 all[BLOCKS_MOST]; // NOTE: all loads are started before one is waited for
+#pragma unroll
+        for (unsigned block = 0; block < BLOCKS_MOST; ++block)
+            if (block < blocks) all[block] = cluster::load(first, block);
+        float4 sum = all[0];
+#pragma unroll
+        for (unsigned block = 1; block < BLOCKS_MOST; ++block)
+            if (block < blocks) sum = add(sum, all[block]);
         take(row, column, sum);
     }
     cluster::wait_for_all(); // NOTE: no block ends while another one reads its memory

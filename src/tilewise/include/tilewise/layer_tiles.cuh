@@ -34,4 +34,11 @@ inline __device__ unsigned in_gradients(unsigned row, unsigned t)
     return row * TILE_OUTPUTS + (t ^ row / 4 % 2) * PER_LANE;
 }
 
+// A sample's gradient by an output, among all of them.
+template <unsigned BATCH> __device__ unsigned of_gradient(unsigned row, unsigned output)
+{
+    const unsigned tile = output / TILE_OUTPUTS * TILE_OUTPUTS * BATCH;
+    return tile + in_gradients(row, output % TILE_OUTPUTS / PER_LANE) + output % PER_LANE;
+}
+
 } // namespace layer
