@@ -72,40 +72,51 @@ def check_shared_update(options: tw.nn.TrainingOptions, device: Device | str, ba
     """Hold what batches do that update the hidden layers' weights at once against float64: each sees the weights that
     those before it leave, and the last one writes them."""
     trainer, samples, _ = begin(options, device, count=batches)
-    before, rows = trainer.read_network(), np.random.default_rng().permutation(len(samples))
-    trainer.train(rows)
-    after = trainer.read_network()
+    before, before_ahead = trainer.read_network(), trainer.read_ahead()
+    trainer.train(np.random.default_rng().permutation(len(samples)))
+    after, after_ahead = trainer.read_network(), trainer.read_ahead()
     scale, kept = 1 / (GRADIENT_SCALE * options.batch), 1 - options.rate * options.decay
-    outputs = [[one.astype(np.float64) for one in trainer.read_outputs(i)] for i in reversed(range(batches))]
-    gradients = [
-        [one.astype(np.float64) for one in trainer.read_gradients(i)] for i in reversed(range(batches))
-    ]
+    outputs = [_widen(trainer.read_outputs(i)) for i in reversed(range(batches))]
+    gradients = [_widen(trainer.read_gradients(i)) for i in reversed(range(batches))]
     for number in (1, 2):
         old, new = before.layers[number], after.layers[number]
-        # NOTE: products are of the halves as they lie in memory, and of updates that are exact beside them.
-        halves, whole, bias = (one.astype(np.float64) for one in (old.weights, old.master, old.bias))
-        moved = np.zeros_like(whole)  # by all batches so far, at most
+        seen, whole, bias, bias_velocity = _widen([old.weights, old.master, old.bias, old.bias_velocities])
+        velocity = np.zeros_like(whole) if old.velocities is None else old.velocities.astype(np.float64)
+        most = np.abs(whole)  # of what a weight is on its way
+        moved = np.zeros_like(whole)  # by the gradients so far, at most
         for made, slopes in zip(outputs, gradients, strict=True):
             x, slope = made[number - 1], slopes[number]
-            sums, size = x @ halves.T + bias, np.abs(x) @ np.abs(halves.T) + np.abs(bias) + 1
+            sums, size = x @ seen.T + bias, np.abs(x) @ np.abs(seen.T) + np.abs(bias) + 1
             expected = np.maximum(sums, 0)
             room = 2.0**-20 * size + 2.0**-11 * (expected + np.abs(x) @ moved.T) + 2.0**-24
             assert (np.abs(made[number] - expected) <= room).all()
-            expected = (slope @ halves) * (x > 0)
-            room = 2.0**-20 * (np.abs(slope) @ np.abs(halves)) + 2.0**-24
+            expected = (slope @ seen) * (x > 0)
+            room = 2.0**-20 * (np.abs(slope) @ np.abs(seen)) + 2.0**-24
             room += 2.0**-11 * (np.abs(expected) + np.abs(slope) @ moved)
             assert (np.abs(slopes[number - 1] - expected) <= room).all()
-            update = options.rate * scale * slope.T @ x
-            halves, whole = kept * halves - update, kept * whole - update
-            bias = kept * bias - options.rate * scale * slope.sum(0)
+            gradient = scale * slope.T @ x
             moved = kept * moved + options.rate * scale * np.abs(slope.T) @ np.abs(x)
+            # NOTE: products are of halves as they lie in memory, and of updates that are exact beside them.
+            ahead = before_ahead[number]
+            seen = (kept * seen if ahead is None else ahead.astype(np.float64)) - options.rate * gradient
+            velocity = options.momentum * velocity + gradient + options.decay * whole
+            whole = whole - options.rate * velocity
+            most = np.maximum(most, np.abs(whole))
+            bias_velocity = options.momentum * bias_velocity + scale * slope.sum(0) + options.decay * bias
+            bias = bias - options.rate * bias_velocity
         assert np.array_equal(new.weights, new.master.astype(np.float16))
-        room = (
-            2.0**-20 * moved + 2.0**-23 * batches * np.maximum(np.abs(old.master), np.abs(whole)) + 2.0**-24
-        )
+        room = 2.0**-20 * (moved + options.rate * np.abs(velocity)) + 2.0**-23 * batches * most + 2.0**-24
         assert (np.abs(new.master - whole) <= room).all()
         assert (np.abs(new.bias - bias) <= 2.0**-19 * (np.abs(bias) + 1)).all()
         assert np.abs(whole - old.master).max() > 100 * room.max()  # or there was nothing to see
+        if (ahead := after_ahead[number]) is not None:
+            next_step = options.momentum * new.velocities + options.decay * new.master  # type: ignore[operator]
+            expected = new.master - options.rate * next_step
+            assert (np.abs(ahead - expected) <= 2.0**-11 * np.abs(expected) + 2.0**-24).all()
+
+
+def _widen(arrays: list[Array]) -> list[Array]:
+    return [one.astype(np.float64) for one in arrays]
 
 
 def check_update(

@@ -9,10 +9,10 @@
 #include <tilewise/layer_backward.cuh>
 #include <tilewise/layer_earlier.cuh>
 
-extern "C" __global__ void __launch_bounds__(layer::THREADS)
+extern "C" __global__ void __launch_bounds__(layer::THREADS, BLOCKS_AT_ONCE)
     backward(const float16 *gradients, const float16 *data, unsigned pitch, const int *order, const unsigned *step,
              int first_row, float16 *weights, short *rests, float *velocities, float *bias, float *bias_velocities,
-             unsigned depth, unsigned outputs, float rate, float momentum, float decay, float scale,
+             float16 *ahead, unsigned depth, unsigned outputs, float rate, float momentum, float decay, float scale,
              unsigned weights_stay,
              float16 *input_gradients, const float *products, unsigned earlier, float kept, const float16 *earlier_inputs)
 {
@@ -20,9 +20,9 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS)
     using Product = layer::Backward<TILE_BATCH, BATCHES_AT_ONCE, TILE_COLUMNS, TILE_STAGES, HAS_MOMENTUM>;
     auto *inputs = reinterpret_cast<float16 *>(shared);
     layer::Sums<TILE_BATCH, TILE_COLUMNS> sums;
-    Product product(shared, gradients, {weights, rests, velocities, bias, bias_velocities}, depth, outputs,
+    Product product(shared, gradients, {weights, rests, velocities, bias, bias_velocities, ahead}, depth, outputs,
                     weights_stay);
-    product.run<HAS_INPUT_GRADIENTS>(inputs, data, pitch, {order, step, first_row}, {rate, momentum, decay, scale, kept}, sums);
+    product.run<HAS_INPUT_GRADIENTS>(inputs, data, pitch, {order, step, first_row}, {rate, momentum, decay, scale}, sums);
     if constexpr (HAS_INPUT_GRADIENTS) {
         const unsigned first = blockIdx.x * TILE_COLUMNS;
         auto *ring = reinterpret_cast<float *>(shared + Product::INPUTS);

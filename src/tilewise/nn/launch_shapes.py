@@ -42,6 +42,7 @@ class LayerShape:
     split: int
     shared: int
     deep: int = 1  # blocks along z
+    resident: int = 1  # blocks that a multiprocessor is to have at once
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -78,9 +79,11 @@ def _forward(batch: int, columns: int, inputs: int, blocks: int, clusters: bool)
 def updates_at_once(inputs: int, outputs: int, momentum: bool) -> int:
     """By how many batches' gradients the weights of a layer are updated at once (see layer_earlier.cuh).
 
-    A velocity is of each batch: with momentum always by one.
+    A velocity moves the weights that the next batch sees: more than one such would have to be kept besides.
     """
-    return 1 if momentum or inputs * outputs < _MANY_WEIGHTS else _UPDATES_MOST
+    if inputs * outputs < _MANY_WEIGHTS:
+        return 1
+    return 2 if momentum else _UPDATES_MOST
 
 
 def shape_products(batch: int, inputs: int, earlier: int, clusters: bool) -> LayerShape:
@@ -104,20 +107,24 @@ def shape_backward(
 
     ``batches``: by how many the weights are updated.
     """
-    # Where weights are only read, gradients read for each block are much beside them.
-    columns = 32 if batches or batch > 32 or inputs % 64 else 64
+    # Each block reads all gradients, which is much beside weights that are only read. With velocities and two batches a
+    # multiprocessor has room for one block.
+    one = momentum and batches > 1
+    columns = 64 if (one or not batches) and batch <= 32 and inputs % 64 == 0 else 32
     blocks, tiles = inputs // columns, outputs // _TILE
     if propagates:
-        split = _split(blocks, tiles, 2) if clusters else 1
+        split = _split(blocks, tiles, 1 if one else 2) if clusters else 1
     else:
         split = max(1, min(2 * _BLOCKS // blocks, -(-tiles // WARPS)))
     halves, velocities = _TILE * columns * 2, _TILE * columns * 4 if momentum else 0
     read = max(batches, 1)
-    weights = 2 * halves + velocities if batches else halves
+    weights = 2 * halves + velocities + (halves if one else 0) if batches else halves
     stage = (weights + read * batch * _TILE * 2) * WARPS
     own = read * batch * (columns + 8) * 2
     shared = own + max(_BACKWARD_STAGES * stage, _sums(batch, columns))
-    return LayerShape(columns, _BACKWARD_STAGES, blocks, split, shared)
+    return LayerShape(
+        columns, _BACKWARD_STAGES, blocks, split, shared, resident=1 if one or batch > 32 else 2
+    )
 
 
 def _sums(batch: int, columns: int) -> int:

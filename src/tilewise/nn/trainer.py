@@ -67,10 +67,19 @@ class _DeviceLayer:
     def __init__(self, layer: Layer, device: Device) -> None:
         self.inputs, self.outputs = layer.inputs, layer.outputs
         self.at_once = 1  # by how many batches' gradients the weights are updated at once
+        self.ahead: Array | None = None
         self.arrays: dict[str, Array | None] = {}
         for name in Layer.__slots__:
             value = getattr(layer, name)
             self.arrays[name] = None if value is None else device.array(_TILING.get(name, _copy)(value))
+
+    def share_updates(self, layer: Layer, options: TrainingOptions, device: Device) -> None:
+        """Update the weights by several batches at once, if they are many."""
+        self.at_once = updates_at_once(self.inputs, self.outputs, layer.velocities is not None)
+        if self.at_once > 1 and layer.velocities is not None:
+            # What the next step makes of the weights without its gradients.
+            moved = options.momentum * layer.velocities + options.decay * layer.master
+            self.ahead = device.array(tile_halves((layer.master - options.rate * moved).astype(np.float16)))
 
     def __getattr__(self, name: str) -> Any:
         return self.arrays[name]
@@ -124,8 +133,9 @@ class Trainer:
             raise ArgumentError("device", "must have compute capability 8.0 or newer to train", self._arch)
         self._clusters = arch_capability(self._arch) >= (9, 0)
         self._layers = [_DeviceLayer(layer, self.device) for layer in network.layers]
-        for layer in self._layers[1:-1]:  # NOTE: those between others, whose inputs and gradients are kept
-            layer.at_once = updates_at_once(layer.inputs, layer.outputs, bool(options.momentum))
+        # NOTE: those between others, whose inputs and gradients are kept.
+        for layer, host in zip(self._layers[1:-1], network.layers[1:-1], strict=True):
+            layer.share_updates(host, options, self.device)
         self._at_once = max(layer.at_once for layer in self._layers)
         self._place_samples(samples, labels)
         self._place_activations()
@@ -172,6 +182,12 @@ class Trainer:
         """A copy of the network on the host."""
         return Network([layer.read() for layer in self._layers])
 
+    def read_ahead(self) -> list[_Host | None]:
+        """Of layers that are updated by two batches at once with momentum, the weights that the second one begins with,
+        without the first one's gradients.
+        """
+        return [None if layer.ahead is None else untile_halves(layer.ahead.numpy()) for layer in self._layers]
+
     def read_outputs(self, before: int = 0) -> list[_Host]:
         """What each hidden layer made of the last batch, or of one before it that updates large layers with it."""
         return [one.numpy()[self._last - before] for one in self._outputs]
@@ -199,7 +215,8 @@ class Trainer:
         selection = [self._order, self._step, 0] if first else [None, None, 0]
         # The second layer counts the batch, when the first has read which one it is.
         count = self._step if number == 1 else None
-        args: list[Any] = [source, layer.inputs, *selection, layer.weights, layer.bias, layer.inputs]
+        weights = layer.ahead if turn.earlier and layer.ahead is not None else layer.weights
+        args: list[Any] = [source, layer.inputs, *selection, weights, layer.bias, layer.inputs]
         # The backward pass begins with the layers that the forward pass ends with.
         stays = number + 2 >= len(self._layers)
         args += [int(first), int(stays), _of_batch(self._outputs[number], turn.earlier), count]
@@ -231,13 +248,14 @@ class Trainer:
         source = self._samples if first else _of_batch(self._outputs[number - 1], begin)
         args: list[Any] = [_of_batch(self._gradients[number], begin), source, layer.inputs]
         args += self._counted() if first else [None, None, 0]
-        args += [layer.weights, layer.rests, layer.velocities, layer.bias, layer.bias_velocities]
+        args += [layer.weights, layer.rests, layer.velocities, layer.bias, layer.bias_velocities, layer.ahead]
         args += [layer.inputs, layer.outputs, options.rate, options.momentum, options.decay]
         # The next forward pass begins with the layers that the backward pass ends with.
         args += [self._scale, int(number < 2)]
         args.append(None if first else _of_batch(self._gradients[number - 1], turn.earlier))
         args += [*self._earlier(layer, turn), None if first else self._outputs[number - 1]]
         defines = {
+            "BLOCKS_AT_ONCE": shape.resident,
             "BATCHES_AT_ONCE": batches,
             "HAS_MOMENTUM": int(momentum),
             "HAS_INPUT_GRADIENTS": int(not first),
@@ -252,7 +270,8 @@ class Trainer:
     def _earlier(self, layer: _DeviceLayer, turn: _Turn) -> list[Any]:
         """What a launch has to know of the batches that are not in its weights yet."""
         earlier = turn.earlier if layer.at_once > 1 else 0
-        return [self._products if earlier else None, earlier, self._kept**earlier]
+        kept = 1.0 if layer.ahead is not None else self._kept**earlier  # of the weights that are read
+        return [self._products if earlier else None, earlier, kept]
 
     @property
     def _kept(self) -> float:

@@ -43,20 +43,23 @@ def shared_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch_shapes, "_MANY_WEIGHTS", 1)
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize(("batches", "hidden", "batch"), [(3, 288, 16), (2, 64, 64), (4, 128, 32)])
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("batches", "hidden", "batch", "momentum"),
+    [(3, 288, 16, 0.0), (2, 128, 16, 0.9), (2, 64, 64, 0.0), (4, 128, 32, 0.0), (2, 96, 64, 0.9), (2, 128, 32, 0.9)],
+)  # fmt: skip
 def test_batches_that_update_weights_at_once_are_those_of_float64(
-    shared_updates: None, batches: int, hidden: int, batch: int
+    shared_updates: None, batches: int, hidden: int, batch: int, momentum: float
 ) -> None:
-    options = tw.nn.TrainingOptions(hidden=hidden, batch=batch, momentum=0.0, decay=0.5, rate=0.05)
+    options = tw.nn.TrainingOptions(hidden=hidden, batch=batch, momentum=momentum, decay=0.5, rate=0.05)
     check_shared_update(options, LATE, batches)
 
 
 @pytest.mark.parametrize(
     ("inputs", "outputs", "momentum", "expected"),
-    [(4096, 4096, False, 4), (4096, 4096, True, 1), (4096, 4064, False, 1), (16384, 1024, False, 4)],
+    [(4096, 4096, False, 4), (4096, 4096, True, 2), (4096, 4064, False, 1), (16384, 1024, False, 4)],
 )
-def test_large_layers_without_momentum_are_updated_by_four_batches(
+def test_large_layers_are_updated_by_four_batches_or_with_momentum_two(
     inputs: int, outputs: int, momentum: bool, expected: int
 ) -> None:
     assert launch_shapes.updates_at_once(inputs, outputs, momentum) == expected

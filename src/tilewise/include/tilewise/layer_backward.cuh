@@ -22,10 +22,9 @@
 
 namespace layer {
 
-// How a step goes: gradients are `scale` times what the products say. `kept`: of the weights, by the batches before this one
-// that are not in them yet.
+// How a step goes: gradients are `scale` times what the products say.
 struct Descent {
-    float rate, momentum, decay, scale, kept;
+    float rate, momentum, decay, scale;
 
     __device__ float step(float weight, float gradient, float &velocity) const
     {
@@ -33,7 +32,8 @@ struct Descent {
         return fmaf(-rate, velocity, weight);
     }
 
-    __device__ float kept_by_one() const { return fmaf(-rate, decay, 1); }
+    // What the next step makes of a weight if its gradient is 0.
+    __device__ float look_ahead(float weight, float velocity) const { return step(weight, 0, velocity); }
 };
 
 // What an update reads and writes: weights in halves (see split_weight.cuh), biases, and their velocities.
@@ -42,19 +42,23 @@ struct Parameters {
     short *rests;
     float *velocities; // null without momentum
     float *bias, *bias_velocities;
+    float16 *ahead; // what the next step makes of the weights without its gradients; null where no batch reads that
 };
 
-// BATCHES: how many the weights are updated by, of which this one is the last; with none they are not.
+// BATCHES: how many the weights are updated by, of which this one is the last; with none they are not. A velocity moves the
+// weights that the second one sees without any gradient: so those are kept besides.
 template <unsigned BATCH, unsigned BATCHES, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> struct Backward {
     static constexpr unsigned READ = BATCHES ? BATCHES : 1, NOW = READ - 1; // batches that are read; which of them is this one
     static constexpr unsigned TILES = COLUMNS / TILE_INPUTS; // side by side
     static constexpr unsigned HALVES = TILES * TILE * 2, VELOCITIES = HAS_VELOCITY ? TILES * TILE * 4 : 0; // bytes
-    static constexpr unsigned WEIGHTS = BATCHES ? 2 * HALVES + VELOCITIES : HALVES;
+    static constexpr bool READS_AHEAD = HAS_VELOCITY && BATCHES > 1;
+    static constexpr unsigned UPDATED = BATCHES ? 2 * HALVES + VELOCITIES : HALVES; // bytes of weights of which a step is made
+    static constexpr unsigned WEIGHTS = UPDATED + (READS_AHEAD ? HALVES : 0);
     static constexpr unsigned SLOPES = BATCH * TILE_OUTPUTS; // elements of a tile of gradients
     static constexpr unsigned STAGE = WEIGHTS + READ * SLOPES * 2;
     static constexpr unsigned PITCH = COLUMNS + 8;               // elements of a row of inputs in shared memory
     static constexpr unsigned INPUTS = READ * BATCH * PITCH * 2; // bytes
-    static_assert(!HAS_VELOCITY || BATCHES == 1, "a velocity is of each batch");
+    static_assert(!HAS_VELOCITY || BATCHES <= 2, "a third batch would see weights that are nowhere");
 
     unsigned char *ring; // this warp's
     const float16 *gradients;
@@ -85,6 +89,11 @@ template <unsigned BATCH, unsigned BATCHES, unsigned COLUMNS, unsigned STAGES, b
     __device__ float16 *halves(unsigned i) const { return reinterpret_cast<float16 *>(stage(i)); }
     __device__ short *rests(unsigned i) const { return reinterpret_cast<short *>(stage(i) + HALVES); }
     __device__ float *velocities(unsigned i) const { return reinterpret_cast<float *>(stage(i) + 2 * HALVES); }
+    // The weights that this batch's gradients go through.
+    __device__ float16 *seen(unsigned i) const
+    {
+        return reinterpret_cast<float16 *>(stage(i) + (READS_AHEAD ? UPDATED : 0));
+    }
     __device__ float16 *slopes(unsigned i, unsigned batch) const
     {
         return reinterpret_cast<float16 *>(stage(i) + WEIGHTS) + batch * SLOPES;
@@ -102,8 +111,9 @@ template <unsigned BATCH, unsigned BATCHES, unsigned COLUMNS, unsigned STAGES, b
             const unsigned at = j / 2 * TILE + own_elements(j % 2);
             streaming::copy_16(halves(i) + at, own.weights + from + at, weights_policy);
             if constexpr (BATCHES) streaming::copy_16(rests(i) + at, own.rests + from + at, once);
+            if constexpr (READS_AHEAD) streaming::copy_16(seen(i) + at, own.ahead + from + at, once);
         }
-        if constexpr (HAS_VELOCITY)
+        if constexpr (HAS_VELOCITY && BATCHES > 0)
 #pragma unroll
             for (unsigned j = 0; j < TILES * 4; ++j) {
                 const unsigned at = (j * LANES + lane) * 4;
@@ -156,7 +166,7 @@ template <unsigned BATCH, unsigned BATCHES, unsigned COLUMNS, unsigned STAGES, b
         for (unsigned n = 0; n < COLUMNS / 16; ++n) {
             unsigned b[4];
             const unsigned at = n / 2 * TILE + in_tile(lane / 8 % 2, lane % 8, n % 2 * 2 + lane / 16);
-            tensor_core::load_4_transposed(b, &halves(i)[at]);
+            tensor_core::load_4_transposed(b, &seen(i)[at]);
 #pragma unroll
             for (unsigned m = 0; m < BATCH / 16; ++m) {
                 tensor_core::multiply_add_16x8x16<float16>(sums.at[m][n * 2], a[m], b[0], b[1]);
@@ -182,25 +192,29 @@ template <unsigned BATCH, unsigned BATCHES, unsigned COLUMNS, unsigned STAGES, b
                 found.at[j], &inputs[(row + lane % 16) * PITCH + n * TILE_INPUTS + j * 16 + lane / 16 * 8]);
     }
 
-    // Updates the weights of a tile by the batches' gradients, the earliest first.
+    // Updates the weights of a tile, by one batch after another.
     __device__ void update(unsigned i, const float16 *inputs, const Held &held, const Descent &descent)
     {
 #pragma unroll
         for (unsigned n = 0; n < TILES; ++n) {
-            float sums[4][4] = {};
+            Eight upper = read_eight(i, n, 0), lower = read_eight(i, n, 1);
 #pragma unroll
             for (unsigned batch = 0; batch < BATCHES; ++batch) {
-                if (batch) decay(sums, descent);
+                float sums[4][4] = {};
 #pragma unroll
                 for (unsigned m = 0; m < BATCH / 16; ++m) {
                     Fragments loaded;
                     if constexpr (!HELD) load_inputs(loaded, inputs, batch * BATCH + m * 16, n);
                     add_gradients(sums, &slopes(i, batch)[m * 16 * TILE_OUTPUTS], HELD ? held[m][n] : loaded);
                 }
-            }
 #pragma unroll
-            for (unsigned half = 0; half < 2; ++half)
-                update_eight(i, n, half, sums, descent);
+                for (unsigned j = 0; j < 8; ++j) {
+                    upper.weight[j] = descent.step(upper.weight[j], sums[j / 2][j % 2], upper.velocity.at[j]);
+                    lower.weight[j] = descent.step(lower.weight[j], sums[j / 2][j % 2 + 2], lower.velocity.at[j]);
+                }
+            }
+            write_eight(i, n, 0, upper, descent);
+            write_eight(i, n, 1, lower, descent);
         }
     }
 
@@ -216,48 +230,61 @@ template <unsigned BATCH, unsigned BATCHES, unsigned COLUMNS, unsigned STAGES, b
         }
     }
 
-    // What a later batch leaves of the gradients of earlier ones.
-    __device__ static void decay(float (&sums)[4][4], const Descent &descent)
+    // This lane's elements in half a tile.
+    struct Eight {
+        float weight[8];
+        Neighbours<float, 8> velocity;
+    };
+
+    __device__ static unsigned velocity_at(unsigned n, unsigned half, unsigned lane)
     {
-#pragma unroll
-        for (auto &four : sums)
-#pragma unroll
-            for (float &sum : four)
-                sum *= descent.kept_by_one();
+        return n * TILE + half * TILE / 2 + lane * 4;
     }
 
-    // Updates this lane's eight elements in half a tile, straight to memory.
-    __device__ void update_eight(unsigned i, unsigned n, unsigned half, const float (&sums)[4][4], const Descent &descent)
+    __device__ Eight read_eight(unsigned i, unsigned n, unsigned half) const
     {
         using Words = typename Neighbours<float, 8>::Words;
-        const unsigned at = n * TILE + own_elements(half), velocity_at = n * TILE + half * TILE / 2 + lane * 4;
-        const unsigned long long to = there(i);
+        const unsigned at = n * TILE + own_elements(half);
         Neighbours<float16, 8> packed;
         Neighbours<short, 8> rest;
-        Neighbours<float, 8> velocity{};
         packed.read(halves(i) + at);
         rest.read(rests(i) + at);
-        if constexpr (HAS_VELOCITY) {
-            const float *from = velocities(i) + velocity_at;
-            velocity.words[0] = *reinterpret_cast<const Words *>(from);
-            velocity.words[1] = *reinterpret_cast<const Words *>(from + LANES * 4);
-        }
+        Eight found{};
 #pragma unroll
         for (unsigned j = 0; j < 4; ++j) {
-            unsigned &pair = packed.words[0].at[j];
-            float2 weight = split_weight::join(pair, rest.words[0].at[j]);
-            if constexpr (BATCHES > 1) weight.x *= descent.kept, weight.y *= descent.kept;
-            weight.x = descent.step(weight.x, sums[j][half * 2], velocity.at[j * 2]);
-            weight.y = descent.step(weight.y, sums[j][half * 2 + 1], velocity.at[j * 2 + 1]);
-            pair = narrow_pair<float16>(weight);
-            rest.words[0].at[j] = split_weight::find_rests(weight, pair);
+            const float2 pair = split_weight::join(packed.words[0].at[j], rest.words[0].at[j]);
+            found.weight[j * 2] = pair.x, found.weight[j * 2 + 1] = pair.y;
         }
-        streaming::store_16(own.weights + to + at, packed.words[0].at, weights_policy);
-        streaming::store_16(own.rests + to + at, rest.words[0].at, once);
         if constexpr (HAS_VELOCITY) {
-            float *into = own.velocities + to + velocity_at;
-            streaming::store_16(into, velocity.words[0].at, once);
-            streaming::store_16(into + LANES * 4, velocity.words[1].at, once);
+            const float *from = velocities(i) + velocity_at(n, half, lane);
+            found.velocity.words[0] = *reinterpret_cast<const Words *>(from);
+            found.velocity.words[1] = *reinterpret_cast<const Words *>(from + LANES * 4);
+        }
+        return found;
+    }
+
+    // Straight to memory.
+    __device__ void write_eight(unsigned i, unsigned n, unsigned half, const Eight &eight, const Descent &descent)
+    {
+        const unsigned long long to = there(i);
+        const unsigned at = n * TILE + own_elements(half);
+        unsigned packed[4], rest[4], ahead[4];
+#pragma unroll
+        for (unsigned j = 0; j < 4; ++j) {
+            const float2 pair{eight.weight[j * 2], eight.weight[j * 2 + 1]};
+            packed[j] = narrow_pair<float16>(pair);
+            rest[j] = split_weight::find_rests(pair, packed[j]);
+            if constexpr (HAS_VELOCITY)
+                ahead[j] = narrow_pair<float16>({descent.look_ahead(pair.x, eight.velocity.at[j * 2]),
+                                                 descent.look_ahead(pair.y, eight.velocity.at[j * 2 + 1])});
+        }
+        streaming::store_16(own.weights + to + at, packed, weights_policy);
+        streaming::store_16(own.rests + to + at, rest, once);
+        if constexpr (HAS_VELOCITY) {
+            float *into = own.velocities + to + velocity_at(n, half, lane);
+            streaming::store_16(into, eight.velocity.words[0].at, once);
+            streaming::store_16(into + LANES * 4, eight.velocity.words[1].at, once);
+            if (own.ahead) streaming::store_16(own.ahead + to + at, ahead, once);
         }
     }
 
