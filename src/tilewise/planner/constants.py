@@ -166,9 +166,9 @@ FITTED: Mapping[str, Constants] = {
                 joules_per_mac=_WGMMA.joules_per_mac * 2,
             ),
             "wgmma_widened": UnitCost(
-                5912, 19.55, 2501, 3.542, 338.2, 179.1, stores_per_clock=3.1689, memory_share=0.878,
-                joules_per_mac=1.116e-12, split_clocks=2305, epilogue_clocks=0.3, idle_memory=0.999,
-                memory_latency_clocks=193.3, element_clocks=0.01126,
+                4310, 27.01, 3321, 8.004, 304.4, 216.8, stores_per_clock=3.527, memory_share=0.878,
+                joules_per_mac=1.116e-12, split_clocks=2056, epilogue_clocks=0.3, idle_memory=1.051,
+                memory_latency_clocks=76.9, element_clocks=0.01139,
             ),
             "wgmma_fp8": UnitCost(
                 2879, 1.389, 2269, 19.78, 199.9, 300.1, stores_per_clock=3.1689, memory_share=0.9065,
@@ -197,7 +197,7 @@ FITTED: Mapping[str, Constants] = {
                 shared_read_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
             ),
             "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
-            "vector_widened": UnitCost(17, 0, 3200, 64, 285, memory_share=0.8),
+            "vector_widened": UnitCost(14.32, 0, 4191, 64, 1222, memory_share=0.7746),
             "vector_rows": UnitCost(128, 0, 3000, 64, 240, memory_share=0.85),
         },
         l2_bytes_per_clock=65.842,
