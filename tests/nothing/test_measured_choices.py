@@ -116,14 +116,15 @@ def test_choices_of_8_bits_beside_16_are_near_the_best(measured: list[Measured])
 
 
 def test_choices_of_8_bits_beside_16_on_an_h100_go_by_its_own_constants() -> None:
-    """Tiles of 64 rows without clusters, and splits in two: with the H200's constants up to 18 % are lost."""
+    """Tiles of 64 rows without clusters, and splits in two: with the H200's constants up to 12 % are lost."""
     plans = read(RESULTS / WIDENED_ON_H100)
     quality = judge(plans, H100)
     assert (len(quality.ratios), len(plans)) == (42, 396)
     assert quality.within(1.05) >= 0.95 and quality.worst <= 1.06 and quality.mean <= 1.012
     own = {name: H200.constants.units[name] for name in ("wgmma_widened", "vector_widened")}
     as_on_h200 = replace(H100.constants, units={**H100.constants.units, **own})
-    assert judge(plans, replace(H100, constants=as_on_h200)).worst > 1.15
+    other = judge(plans, replace(H100, constants=as_on_h200))
+    assert other.worst > 1.1 and other.mean > quality.mean + 0.004
 
 
 def test_choices_on_an_h100_go_by_what_its_sms_take_in() -> None:

@@ -24,6 +24,7 @@ SIZES = (128, 512, 1024, 4096, 8192)
 _SAMPLES = 6400
 _STEPS = 24  # in a graph
 _COMPARED = 50  # steps of which the losses are compared
+CALLED = "torch, called step by step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class TrainFigures:
     def to_dict(self) -> dict[str, Any]:
         protocol = (
             f"device time of a step by replay of CUDA graphs of {_STEPS} steps, in turns in random order; low "
-            "quartile, median, high quartile"
+            f"quartile, median, high quartile; {CALLED}: the lighter one without a graph, wall time beforehand"
         )
         plain = {name: getattr(self, name) for name in ("date", "gpu", "rounds", "seconds")}
         rows = [row.to_dict() for row in self.rows]
@@ -124,6 +125,7 @@ def measure_row(stage: Stage, options: TrainingOptions, digits: Digits, rounds: 
     ours = trainer.train(rows)[0].reshape(batches.shape).mean(1)
     losses, farthest, notes = {OURS: float(ours[-10:].mean())}, {}, []
     graphs: dict[str, Any] = {}
+    called: list[float] = []
     for name, kept in KINDS.items():
         rival, note = _make_rival(stage, network, options, kept)
         notes += [f"{name}: {note}"] if note else []
@@ -131,9 +133,11 @@ def measure_row(stage: Stage, options: TrainingOptions, digits: Digits, rounds: 
         losses[name] = float(np.mean(theirs[-10:]))
         farthest[name] = float(np.abs(ours - theirs).max())
         graphs[name] = stage.capture(rival.start, _STEPS, 1)
+        called = [rival.time_calls(_STEPS) for _ in range(rounds)]  # of the last one, the lightest
     graphs[OURS] = stage_steps(trainer, len(digits.labels))
     timing = stage.measure(graphs, _STEPS, rounds)
     times = {name: Spread.of(timing.seconds[name]) for name in (OURS, *KINDS)}
+    times[CALLED] = Spread.of(called)
     return TrainRow(options.hidden, options.momentum, times, losses, farthest, notes)
 
 

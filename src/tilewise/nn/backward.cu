@@ -1,8 +1,8 @@
-// A layer backward and its update: biases, and with BATCHES_AT_ONCE of gradients weights and velocities, in place, and, if
-// HAS_INPUT_GRADIENTS says so, the gradients of its inputs, which are outputs of another layer: 0 where those are 0.
+// A layer backward and its update: biases, and weights and velocities, in place, and, if HAS_INPUT_GRADIENTS says so, the
+// gradients of its inputs, which are outputs of another layer: 0 where those are 0.
 //
-// BATCHES_AT_ONCE are 1 where each batch updates the weights; more where those of earlier batches, one after another before this one's
-// data and gradients, are in the weights with it; 0 where this one's is to be later.
+// BATCHES_AT_ONCE is by how many batches the weights are updated: 1, or more, of which the earlier ones' data and gradients
+// lie before this one's, or 0 where a later launch does so.
 //
 // A block for each TILE_COLUMNS of the inputs. Blocks along y share out the outputs; where there are gradients to add up they
 // make a cluster.
@@ -13,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(layer::THREADS, BLOCKS_AT_ONCE)
     backward(const float16 *gradients, const float16 *data, unsigned pitch, const int *order, const unsigned *step,
              int first_row, float16 *weights, short *rests, float *velocities, float *bias, float *bias_velocities,
              float16 *ahead, unsigned depth, unsigned outputs, float rate, float momentum, float decay, float scale,
-             unsigned weights_stay,
-             float16 *input_gradients, const float *products, unsigned earlier, float kept, const float16 *earlier_inputs)
+             unsigned weights_stay, float16 *input_gradients, const float *products, unsigned earlier, float kept,
+             const float16 *earlier_inputs)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     using Product = layer::Backward<TILE_BATCH, BATCHES_AT_ONCE, TILE_COLUMNS, TILE_STAGES, HAS_MOMENTUM>;

@@ -120,8 +120,8 @@ _WGMMA = UnitCost(
 # it leaves as it is stands in FIXED there. Those of parts of K and of L2 come from a random search for the best choices
 # among plans of 151 more problems; those of wgmma_gemm and of clusters, and how lines count that are read in part, from
 # one among these and plans of 394 problems on H100s (2026-11-26): `python -m tilewise.planner.search`. So do those of
-# exact32, from 26 plans, those of 8 bits, from 312 plans of 21 problems, and those of 8 bits beside 16, from 293 of 31
-# (2026-11-24). Those of simt, with its shares of waiting (kernels/gemm/simt.py), come from a random search near what
+# exact32, from 26 plans, those of 8 bits, from 312 plans of 21 problems, and those of 8 bits beside 16, from 356 of 40
+# (2026-11-28). Those of simt, with its shares of waiting (kernels/gemm/simt.py), come from a random search near what
 # they had been, among plans of 44 problems on an H100 (2026-11-27), and so do those of mma_f64, of 17; what is said of
 # vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26).
 FITTED: Mapping[str, Constants] = {
@@ -166,9 +166,9 @@ FITTED: Mapping[str, Constants] = {
                 joules_per_mac=_WGMMA.joules_per_mac * 2,
             ),
             "wgmma_widened": UnitCost(
-                4310, 27.01, 3321, 8.004, 304.4, 216.8, stores_per_clock=3.527, memory_share=0.878,
-                joules_per_mac=1.116e-12, split_clocks=2056, epilogue_clocks=0.3, idle_memory=1.051,
-                memory_latency_clocks=76.9, element_clocks=0.01139,
+                13270, 39.09, 3046, 5.039, 275.2, 163.2, stores_per_clock=0.7778, memory_share=0.97,
+                joules_per_mac=1.116e-12, split_clocks=1266, epilogue_clocks=0.3, idle_memory=0.9614,
+                memory_latency_clocks=135.4, element_clocks=0.01503,
             ),
             "wgmma_fp8": UnitCost(
                 2879, 1.389, 2269, 19.78, 199.9, 300.1, stores_per_clock=3.1689, memory_share=0.9065,
@@ -197,7 +197,7 @@ FITTED: Mapping[str, Constants] = {
                 shared_read_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
             ),
             "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
-            "vector_widened": UnitCost(14.32, 0, 4191, 64, 1222, memory_share=0.7746),
+            "vector_widened": UnitCost(15.3, 0, 3800, 64, 1300, memory_share=0.78),
             "vector_rows": UnitCost(128, 0, 3000, 64, 240, memory_share=0.85),
         },
         l2_bytes_per_clock=65.842,

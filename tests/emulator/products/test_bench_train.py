@@ -50,7 +50,9 @@ def test_losses_fall_alike_and_ratios_are_of_times(monkeypatch: pytest.MonkeyPat
     row = measure_row(stage, OPTIONS, tw.nn.load_digits(limit=160), 3)
     assert set(row.losses) == {OURS, *KINDS} and all(0.5 < loss < 4 for loss in row.losses.values())
     assert all(distance < 0.05 for distance in row.farthest.values())
-    assert list(row.ratios.values()) == pytest.approx([1 / 3, 2 / 3])
+    assert [row.ratios[name] for name in KINDS] == pytest.approx([1 / 3, 2 / 3])
+    assert list(row.times) == [OURS, *KINDS, train_bench.CALLED]
+    assert row.ratios[train_bench.CALLED] * 3e-6 == pytest.approx(row.times[train_bench.CALLED].median)
     assert row.notes == [f"{name}: no torch.compile: there is no Triton" for name in KINDS]
     figures = TrainFigures("2000-01-01", "a GPU", {}, 3, 1.0, [row]).to_dict()
     assert figures["rows"][0]["microseconds"][OURS] == [3.0, 3.0, 3.0]

@@ -48,11 +48,11 @@ struct Parameters {
 // BATCHES: how many the weights are updated by, of which this one is the last; with none they are not. A velocity moves the
 // weights that the second one sees without any gradient: so those are kept besides.
 template <unsigned BATCH, unsigned BATCHES, unsigned COLUMNS, unsigned STAGES, bool HAS_VELOCITY> struct Backward {
-    static constexpr unsigned READ = BATCHES ? BATCHES : 1, NOW = READ - 1; // batches that are read; which of them is this one
+    static constexpr unsigned READ = BATCHES ? BATCHES : 1, NOW = READ - 1; // batches that are read; which is this one
     static constexpr unsigned TILES = COLUMNS / TILE_INPUTS; // side by side
     static constexpr unsigned HALVES = TILES * TILE * 2, VELOCITIES = HAS_VELOCITY ? TILES * TILE * 4 : 0; // bytes
     static constexpr bool READS_AHEAD = HAS_VELOCITY && BATCHES > 1;
-    static constexpr unsigned UPDATED = BATCHES ? 2 * HALVES + VELOCITIES : HALVES; // bytes of weights of which a step is made
+    static constexpr unsigned UPDATED = BATCHES ? 2 * HALVES + VELOCITIES : HALVES; // bytes of what a step is made of
     static constexpr unsigned WEIGHTS = UPDATED + (READS_AHEAD ? HALVES : 0);
     static constexpr unsigned SLOPES = BATCH * TILE_OUTPUTS; // elements of a tile of gradients
     static constexpr unsigned STAGE = WEIGHTS + READ * SLOPES * 2;
@@ -175,7 +175,7 @@ template <unsigned BATCH, unsigned BATCHES, unsigned COLUMNS, unsigned STAGES, b
         }
     }
 
-    // Of 32 of this block's columns and 16 rows of the inputs, as they are dealt out, the fragments of 8 columns each, two and two.
+    // Of 16 rows of the inputs and 32 of this block's columns, as they are dealt out: the fragments of 8 columns, two and two.
     struct Fragments {
         unsigned at[2][4];
     };
