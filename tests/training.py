@@ -10,7 +10,8 @@ import numpy.typing as npt
 import tilewise as tw
 from tilewise.devices import Device
 from tilewise.nn.float64_model import Float64Model
-from tilewise.nn.trainer import GRADIENT_SCALE, Trainer
+from tilewise.nn.step_launches import GRADIENT_SCALE
+from tilewise.nn.trainer import Trainer
 
 Array = npt.NDArray[Any]
 
