@@ -120,6 +120,24 @@ MEETINGS = [
         block=32,
     ),
     _case(
+        "a_warp_fences_and_one_lane_sets_a_flag",
+        """
+    int *flag = y + 4000;
+    if (B == 0) {
+        y[T] = x[T];
+        __threadfence();
+        __syncwarp();
+        if (T == 0) *(volatile int *)flag = 1;
+    } else {
+        while (!*(volatile int *)flag) {}
+        __threadfence();
+        y[100 + T] = y[31 - T];
+    }
+""",
+        grid=2,
+        block=32,
+    ),
+    _case(
         "parts_of_a_warp_meet",
         """
     __shared__ int s[64];
