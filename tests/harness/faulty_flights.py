@@ -419,6 +419,23 @@ _STORES = [
     if (T == 1) y[64] = y[63]; //!
 """,
     ),
+    Case(
+        *("store_waited_for_behind_an_atomic", "racecheck", "write-write"),
+        """
+    __shared__ __align__(128) int s[64];
+    s[T] = x[T];
+    proxy();
+    __syncthreads();
+    if (T == 0) {
+        bulk_out(y, s, 256); //!
+        bulk_done();
+        atomicAdd(y, 1);
+    }
+    __syncwarp(); //+
+    if (T == 1) atomicAdd(y, 1); //!
+""",
+        arch="sm_90a",
+    ),
     _store(
         *("written_under_a_store", "write-in-flight"),
         """
