@@ -158,6 +158,15 @@ def test_a_tile_ends_where_its_block_leaves_rows_to_others(element: tuple[int, i
     )  # fmt: skip
 
 
+def test_the_tile_that_is_written_first_is_the_one_of_the_first_lane() -> None:
+    """Lanes that write a diagonal, backwards."""
+    source = """extern "C" __global__ void diagonal(float *out) { out[(7 - threadIdx.x) * 9] = 1; }"""
+    recording = tw.Kernel(source, "diagonal", "sm_90").record(1, 8, [np.zeros((8, 8), "float32")])
+    owners = find_owners(recording)
+    assert owners is not None and (owners.first_row, owners.first_column) == (7, 7)
+    assert owners.lane.tolist() == [[0]]
+
+
 @pytest.mark.parametrize("element", [(0, 0), (20, 40), (63, 63)])
 def test_the_block_of_an_element_is_found(element: tuple[int, int]) -> None:
     arrays = [np.ones(shape, "float32") for shape in ((64, 48), (48, 64), (64, 64))]
