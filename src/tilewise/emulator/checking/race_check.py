@@ -274,6 +274,7 @@ class _FastRoutine(CheckRoutine):
         fits = self.is_at_most(offset.get(), limit.get() - far)
         self.give_if(self.negation(self.both(room, fits)), 0)
         self.ordered_until, self.moment = past.get(), self.now()
+        self.synced = self.field(self.slot_of_warp(CLOCKS.SYNCED), 0, "i32")
         self.high = serial_of(self) << WHO.LANE_BITS
         self.first = self.at(cells.get(), offset.get())
 
@@ -314,6 +315,7 @@ class _WordRow:
         line = self.spread(r["line"] << ACCESS.LINE_BITS)
         self.info = line | r.field(entry, 256, self.type, 4)
         self.ordered_until, self.now = self.spread(r.ordered_until), self.spread(r.moment)
+        self.synced = self.spread(r.synced)
 
     def spread(self, value: Value) -> Value:
         return self.r.splat(value)
@@ -351,7 +353,8 @@ class _WordRow:
         reader, warp = self.get(CELLS.READER), self.who >> WHO.LANE_BITS
         is_late = r.is_above(self.get(CELLS.READ), self.ordered_until)
         own = r.equals(reader >> WHO.LANE_BITS, warp)
-        again = is_late & own
+        # NOTE: the warp may have synchronised since, where others of its block have not.
+        again = own & r.is_above(self.get(CELLS.READ), self.synced)
         self.leave_fast_path(again & self.are_two_lanes(reader))
         first = (is_late ^ 1) | own  # goes to the first place
         with r.when(self.has_any(first)):
