@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import tilewise as tw
@@ -20,12 +21,14 @@ from tilewise.explain.panel import Fact, Panel, Table
 from tilewise.explain.panels.beside import make_beside
 from tilewise.explain.panels.code import make_code
 from tilewise.explain.panels.layout import Corner
+from tilewise.explain.panels.levels import make_levels
 from tilewise.explain.panels.limits import make_limits, show_time
 from tilewise.explain.panels.residency import make_residency
 from tilewise.explain.panels.spaces import make_spaces
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import Drawing
 from tilewise.gpus import find
+from tilewise.instruments.block_views import Owners
 from tilewise.instruments.levels import Level
 from tilewise.instruments.line_figures import LineFigures
 from tilewise.instruments.occupancy import Occupancy, occupancy
@@ -336,6 +339,21 @@ def test_matrices_have_room_and_share_their_sides(size: tuple[int, int, int]) ->
     assert cx + cw <= 710.01 and corner.height >= cy + ch and min(aw, ah, bw, bh) >= 55.9
     ratios = [aw / k, ah / m, bw / n, bh / k]
     assert corner.to_scale is (max(ratios) - min(ratios) < 0.02 * max(ratios))
+
+
+def test_of_a_warp_whose_part_has_gaps_the_elements_of_one_lane_are_marked() -> None:
+    """Two warps of two lanes share a tile like the squares of a chessboard."""
+    warp = np.array([[0, 1], [1, 0]])
+    lane = np.array([[0, 0], [1, 1]])
+    owners = Owners(0, 0, np.zeros_like(warp), warp, lane, np.zeros_like(warp), False)
+    subject = SimpleNamespace(
+        owners=owners, matrix=lambda _role: SimpleNamespace(rows=2, columns=2), steps=[]
+    )
+    panel = make_levels(cast(Subject, subject))
+    assert panel is not None and {"lane 0: rows 0", "columns 0"} <= {*words(panel.figure)}
+    x, y, *_ = panel.data["boxes"][2]["place"]
+    own = [one.box for one in marks(panel.figure, "rect") if one.classes == "f-thread"]
+    assert own == [pytest.approx((x, y, x + 104, y + 104))]
 
 
 def test_charts_have_a_legend_that_does_not_overlap_and_ticks_in_their_places() -> None:
