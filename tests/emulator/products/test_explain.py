@@ -408,10 +408,10 @@ def test_blocks_are_all_counted_of_small_products_and_some_of_large_ones(
     module = importlib.import_module("tilewise.explain.explanation")
     monkeypatch.setattr(module, "record", lambda *_, **__: None)
     monkeypatch.setattr(module, "profile", count)
-    for size in (256, 4096):
+    for size in ([256] * 3, [512, 512, 1024], [512, 512, 1025], [4096] * 3):  # up to 2**28 multiply-adds
         with pytest.raises(Counted):
-            tw.explain(tw.plan(size, size, size))
-    assert samples == [None, 1]
+            tw.explain(tw.plan(*size))
+    assert samples == [None, None, 1, 1]
 
 
 def test_a_source_may_name_what_is_no_file() -> None:
