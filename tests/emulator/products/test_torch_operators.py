@@ -399,6 +399,10 @@ X, W = random(2, 4), random(3, 4)
         (lambda: tw.matmul(X, W.T, alpha="2"), "alpha must be a number, not 'str'"),
         (lambda: tw.matmul(X, W), "b must have as many rows as a has columns (4)"),
         (
+            lambda: torch.ops.tilewise.matmul(X.detach().to("meta"), W.to("meta")),
+            "b must have as many rows as a has columns (4)",
+        ),
+        (
             lambda: tw.matmul(X, random(2, 4, 3), c=random(5)),
             "c must broadcast to the result's shape (2, 2, 3)",
         ),
