@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import json
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -278,6 +279,60 @@ def test_the_documented_figures_are_those_of_the_kept_result() -> None:
     )[0]
     assert shown == markdown(result), "stale: make docs"
     assert f"results/{kept.name}" in text
+
+
+class Simulator(threading.local):
+    """As much of numba's simulator as the kernel asks for: a thread for each of a block's, one block after the other."""
+
+    float32 = np.float32
+    __version__ = "0"
+
+    def __init__(self) -> None:
+        self.cuda = self.shared = self
+
+    def jit(self, kernel: Any) -> Any:
+        return SimulatedKernel(self, kernel)
+
+    def array(self, shape: tuple[int, int], dtype: Any) -> Any:
+        """The same for each thread of a block that comes by this line."""
+        line = sys._getframe(1).f_lineno
+        return self.arrays.setdefault(line, np.full(shape, np.nan, dtype))
+
+    def syncthreads(self) -> None:
+        self.barrier.wait()
+
+
+class SimulatedKernel:
+    def __init__(self, simulator: Any, kernel: Any) -> None:
+        self.simulator, self.kernel = simulator, kernel
+
+    def __getitem__(self, launch: Any) -> Any:
+        return functools.partial(self.run, *launch)
+
+    def run(self, grid: tuple[int, int], block: tuple[int, int], *args: Any) -> None:
+        for at in np.ndindex(grid):
+            barrier, arrays = threading.Barrier(block[0] * block[1], timeout=20), dict[int, Any]()
+            threads = [
+                threading.Thread(target=self.run_thread, args=(at, own, barrier, arrays, args))
+                for own in np.ndindex(block)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    def run_thread(self, at: Any, own: Any, barrier: threading.Barrier, arrays: Any, args: Any) -> None:
+        one = self.simulator
+        one.blockIdx, one.threadIdx = (SimpleNamespace(x=place[0], y=place[1]) for place in (at, own))
+        one.barrier, one.arrays = barrier, arrays
+        self.kernel(*args)
+
+
+def test_the_simulated_kernel_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", Simulator())
+    monkeypatch.setattr(rivals, "_TILE", 2)
+    versions, multiply = rivals._simulator(6)  # checks what it multiplies
+    assert versions == {"numba": "0"} and multiply() > 0
 
 
 @pytest.mark.parametrize("right", [True, False])
