@@ -30,7 +30,7 @@ from tilewise.bench.gemm_products import Products, buffer_bytes, count_sets
 from tilewise.bench.gemm_timing import Replay, count_launches
 from tilewise.bench.gpu_monitor import Sample, average, parse_sample
 from tilewise.bench.product import WrongResult, fresh_seed
-from tilewise.cli import gemm_command
+from tilewise.cli import bench_commands, gemm_command
 from tilewise.cli.main import main
 from tilewise.devices import Device, gpu
 from tilewise.devices.emulated import open_emulator
@@ -469,3 +469,33 @@ def test_fused_calls_do_the_same_before_they_are_timed(monkeypatch: pytest.Monke
         monkeypatch.setattr(dispatch, "matmul", lambda a, b, **more: tilewise.matmul(b, a, **more))
         with pytest.raises(WrongResult, match="an epilogue is wrong on the GPU: off by"):
             dispatch._fused_calls(torch, a, b, out)
+
+
+@pytest.mark.parametrize(
+    ("asked", "rounds"), [((), 15), (("--repeats", "14"), 15), (("--repeats", "40"), 40)]
+)
+def test_what_a_call_costs_is_printed_beside_its_budget(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asked: tuple[str, ...], rounds: int
+) -> None:
+    """Fewer rounds than 15 are not measured; what is as dear as its budget is not over it."""
+
+    def measure(rounds: int, progress: Any) -> dispatch.DispatchTimes:
+        given: dict[str, Any] = {
+            "call_us": 4.5,
+            "torch_us": 10.0,
+            "call_alloc_us": 7.0,
+            "torch_alloc_us": 10.0,
+        }
+        return dispatch.DispatchTimes("today", rounds, True, "pretended", 0.7, 0.7, 1.3, 2, 96, **given)
+
+    monkeypatch.setattr(bench_commands, "bench_dispatch", measure)
+    assert main(["bench", "dispatch", *asked]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert f"host time of a warm call, medians of {rounds} rounds in turns" in lines
+    assert "our share, with out= 0.70 ≤ 0.7" in lines and "our share, the result allocated 0.70" in lines
+    assert "our share, with bias, gelu, residual and out= 1.30 ≤ 1.2 over" in lines
+    assert "tw.matmul on device arrays not measured" in lines
+    assert "beside torch.matmul, with out=: 0.45× (≤ 0.45×) ok" in lines
+    assert "beside torch.matmul, the result allocated: 0.70× (≤ 0.6×) over" in lines
+    assert "in a warm call with out=: 2 Python frames, 96 bytes allocated" in lines
+    assert any(line.startswith("No GPU here: the driver's functions were replaced") for line in lines)
