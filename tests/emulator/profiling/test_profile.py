@@ -284,6 +284,9 @@ def test_csv_is_as_ncu_prints_it() -> None:
         ("shared.sum", "28,188,160"),
     ]
     assert {row["Block Size"] for row in rows} == {"(32, 32, 1)"} and {row["CC"] for row in rows} == {"7.5"}
+    assert {tuple(row[name] for name in ("ID", "Context", "Stream", "Device")) for row in rows} == {
+        ("0", "1", "7", "0")
+    }
     assert all(line.startswith('"') for line in profile.csv(names).splitlines())
 
 
