@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import resource
 import struct
@@ -18,6 +19,7 @@ import pytest
 from tests.call_stub_cases import DOC, POINTERS, Slow, python_calls
 from tilewise.bench.dispatch import BUDGETS, _count_bytes, _count_frames, counted_calls
 from tilewise.call_stub import CallRecord, CallStub, TensorPattern, counting_entries
+from tilewise.call_stub.builtin import _grad_getter
 from tilewise.call_stub.machine_code import is_supported_python
 
 torch = pytest.importorskip("torch")
@@ -270,3 +272,24 @@ def _microseconds(call: Callable[[], object]) -> float:
     for _ in range(_BATCH):
         call()
     return (time.perf_counter_ns() - start) / _BATCH / 1000
+
+
+def test_whether_a_tensor_requires_a_gradient_its_types_own_getter_says() -> None:
+    """Other types are asked by the attribute's name, which is searched for."""
+
+    class Named:
+        requires_grad = property(lambda self: self.wanted)
+
+        def __init__(self, wanted: bool) -> None:
+            self.wanted = wanted
+
+    get_attribute = ctypes.cast(ctypes.pythonapi.PyObject_GetAttr, ctypes.c_void_p).value
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+    for type_, make, searches in (
+        (torch.Tensor, lambda wanted: torch.ones(2, requires_grad=wanted), False),
+        (torch.nn.Parameter, lambda wanted: torch.nn.Parameter(torch.ones(2), wanted), False),
+        (Named, Named, True),
+    ):
+        function, closure = _grad_getter(type_)
+        assert (function == get_attribute) is searches
+        assert [kind(function)(make(wanted), closure) for wanted in (True, False)] == [True, False]
