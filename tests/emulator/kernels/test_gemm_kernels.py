@@ -394,6 +394,17 @@ def test_arrange_makes_rows(size: int, sizes: tuple[int, int, int, int], layout:
     assert (made[..., columns:] == 0).all()
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_where_arrange_turns_columns_into_rows_no_banks_conflict(size: int) -> None:
+    """Lines of its tile in shared memory are an odd number of words long."""
+    kind = np.dtype(f"u{size}")
+    source = Operand((1, 1, 64, 64), kind, Layout(COLUMN_MAJOR), "random")
+    target = Operand((1, 1, 64, 64), kind, Layout(), "nan")
+    kernel = built("arrange", "arrange", "sm_75", (("ELEMENT_BYTES", size), ("THREADS", 256)))
+    profile = kernel.profile(4, 256, [source.strided(), target.strided(), 64, 1])
+    assert profile["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"] == 0
+
+
 @pytest.mark.parametrize("size", [1, 4])
 @examples(8, 15)
 @given(
