@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import string
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -110,12 +111,33 @@ def test_a_row_agrees_with_itself(gpu: Gpu) -> None:
         )
 
 
+# Figures that the vendor printed of another clock, or rounded further.
+ROUGH = {
+    "v100-pcie-16gb": {"fp16_fp32"}, "v100-pcie-32gb": {"fp16_fp32"}, "rtx-3070": {"int8"},
+    "l20": {"fp32", "fp16_fp32", "bf16", "tf32", "fp8_fp32", "int8"}, "l40s": {"fp16_fp32", "bf16"},
+    "rtx-4070-super": {"fp32"}, "h200": {"fp64"}, "gh200": {"fp64", "fp16_fp32", "bf16"}, "b200": {"fp32"},
+    "b300": {"fp32"}, "jetson-agx-thor": {"fp8_fp32", "fp4"}, "rtx-pro-6000-blackwell": {"fp4"},
+}  # fmt: skip
+
+
 @every_gpu
 def test_derived_peaks_meet_the_vendors_figures(gpu: Gpu) -> None:
+    """They are rounded to the last digit of those, or cut off there; of the half of one that is printed, to its half."""
     for kind in table.KINDS:
         printed, peak = getattr(gpu.published, kind), getattr(gpu.peaks, kind)
-        if printed is not None:
-            assert peak == pytest.approx(printed, rel=0.03), kind
+        if printed is None:
+            continue
+        assert peak == pytest.approx(printed, rel=0.03), kind
+        digits = Decimal(f"{printed / 1e12:.7g}")
+        is_half = digits % 1 and digits.as_tuple().digits[-1] == 5
+        unit = Decimal(5 if is_half else 1).scaleb(min(int(digits.as_tuple().exponent), 0))
+        off = (Decimal(peak) / 10**12 - digits) / unit
+        assert Decimal("-0.501") < off < 1 or kind in ROUGH.get(gpu.name, ()), (kind, printed, peak)
+
+
+def test_latencies_are_round_numbers_that_grow() -> None:
+    for capability in table.PER_CAPABILITY.values():
+        assert [*capability.cycles] == sorted(round(one, -1) for one in capability.cycles)
 
 
 @every_gpu
