@@ -44,6 +44,15 @@ def test_a_plan_says_where_its_time_goes_and_why_the_others_cannot(
         assert int(share) == pytest.approx(100 * float(each) / total, abs=2.5)
 
 
+def test_parts_of_what_is_printed_stand_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """The verdict, the plan, the others, and who cannot; with an empty line between two."""
+    parts = [part.splitlines() for part in run(capsys, *PLAN)[1].split("\n\n")]
+    assert [bool(re.match(start, part[0])) for start, part in zip(
+        (r"[\d.]+ µs predicted", "512×256×1024 bfloat16", r"the plans .* \(10 of", "kernels that"), parts, strict=True
+    )] == [True] * 4  # fmt: skip
+    assert len(parts[2]) == 12 and all(parts)
+
+
 def test_where_there_is_no_plan_the_reason_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     tf32 = (*PLAN, "--dtype", "float32", "--arithmetic", "tf32")
     assert run_json(capsys, *tf32, "--gpu", "a100")["plans"][0]["problem"]["arithmetic"] == "tf32"
