@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
+
+import numpy as np
 
 import tilewise as tw
+from tilewise.devices.tensor_map import ELEMENTS
 
-__all__ = ["FILL", "OPERATIONS", "kernel"]
+__all__ = ["FILL", "OPERATIONS", "REDUCTIONS", "kernel", "reduced"]
 
 FILL = 0xEE  # in shared memory before a load
 OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+REDUCTIONS = {  # the element types that each has
+    "add": "uint32 int32 uint64 float16 bfloat16 float32 float32_ftz tfloat32 float64",
+    "min": "uint32 int32 uint64 int64 float16 bfloat16",
+    "max": "uint32 int32 uint64 int64 float16 bfloat16",
+    "inc": "uint32",
+    "dec": "uint32",
+    "and": "uint32 int32 uint64",
+    "or": "uint32 int32 uint64",
+    "xor": "uint32 int32 uint64",
+}
 
 _HEAD = r"""
 typedef unsigned u32;
@@ -111,3 +125,15 @@ def kernel(name: str) -> tw.Kernel:
     stores += [_store(2, "tile", operation) for operation in OPERATIONS]
     text = _HEAD + _KERNELS.replace("LOADS", "\n".join(loads)).replace("STORES", "\n".join(stores))
     return tw.Kernel(text, name, arch="sm_90a")
+
+
+def reduced(device: Any, dtype: str, operation: str, old: Any, new: Any) -> Any:
+    """Two rows of a tensor, 256 bytes each, after a reduction of a box of as many."""
+    size = ELEMENTS[dtype].size
+    x = device.array(old)
+    made = tw.TensorMap(x.ptr, (2, 256 // size), dtype=dtype, shape=(2, 256 // size), strides=(256,))
+    numbers = np.array([2 + 20 + 10 * OPERATIONS.index(operation), 0, 0, 512, *[0] * 8], np.int32)
+    kernel("store")(
+        1, 32, [made, device.array(numbers), device.array(new)], shared=512, device=device, timeout=20
+    )
+    return x.numpy()

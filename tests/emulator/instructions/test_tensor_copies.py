@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.tensor_cases import Case, boxes, images, run_load, run_store
-from tests.tensor_kernels import kernel
+from tests.tensor_kernels import OPERATIONS, REDUCTIONS, kernel, reduced
 from tilewise.devices.tensor_map import ELEMENTS
 from tilewise.emulator.support.tensor_map_layout import MAP, WRONG
 from tilewise.errors import Deadlock, KernelFault, LaunchTimeout
@@ -61,6 +63,30 @@ def test_pixels_are_gathered(case: Case, order: str | int) -> None:
 @settings(max_examples=30, deadline=None)
 def test_pixels_are_put_back(case: Case) -> None:
     run_store(case, DEVICE)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_elements_are_combined_with_those_that_are_there(operation: str) -> None:
+    """Of floating-point numbers whole ones, whose sums are exact."""
+    combine: Any = {
+        "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+        "xor": np.bitwise_xor, "inc": lambda old, new: np.where(old >= new, 0, old + 1),
+        "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - 1),
+    }[operation]  # fmt: skip
+    for dtype in REDUCTIONS[operation].split():
+        name = {"float32_ftz": "float32", "tfloat32": "float32"}.get(dtype, dtype)
+        kind = np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name)
+        small = np.random.default_rng().integers(0, 5, (2, 2 * 256 // kind.itemsize))
+        old, new = ((-one if kind.kind != "u" else one).astype(kind) for one in small)
+        found = reduced(DEVICE, dtype, operation, old.view(np.uint8), new.view(np.uint8)).view(kind)
+        assert (found == combine(old, new)).all() and (found != old).any(), dtype
+
+
+def test_a_reduction_that_an_element_type_has_not_is_a_fault() -> None:
+    for operation, dtype in itertools.product(OPERATIONS, ELEMENTS):
+        if dtype not in REDUCTIONS[operation].split() and dtype not in ("tfloat32_ftz", "int64"):
+            with pytest.raises(KernelFault, match="none that its element type has"):
+                reduced(DEVICE, dtype, operation, np.zeros(512, np.uint8), np.zeros(512, np.uint8))
 
 
 @pytest.mark.parametrize("fill", ["zero", "nan"])
