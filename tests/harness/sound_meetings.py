@@ -138,6 +138,29 @@ MEETINGS = [
         block=32,
     ),
     _case(
+        "what_a_lane_has_seen_while_another_warp_meets",
+        """
+    __shared__ volatile int first, second, third;
+    __shared__ int s;
+    if (T == 0) first = second = third = 0;
+    __syncthreads();
+    if (T == 64) { s = x[0]; __threadfence_block(); first = 1; }
+    if (T == 32) {
+        while (!first) {}
+        __threadfence_block();
+        second = 1;
+        while (!third) {}
+        y[0] = s;
+    }
+    if (WARP == 0) {
+        if (T == 0) { while (!second) {} __threadfence_block(); }
+        __syncwarp();
+        if (T == 0) third = 1;
+    }
+""",
+        block=96,
+    ),
+    _case(
         "parts_of_a_warp_meet",
         """
     __shared__ int s[64];
