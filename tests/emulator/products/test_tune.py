@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from tilewise.bench import plan_trials
 from tilewise.bench import tune as tune_module
 from tilewise.bench.plan_trials import ReadyPlan, bind_all, make_ready
 from tilewise.cli.main import main
+from tilewise.cli.parser import parse
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, DeviceError
 from tilewise.operands import Operands
@@ -303,6 +305,13 @@ def test_a_product_without_elements_is_refused(sizes: tuple[int, int, int]) -> N
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     code = main(["tune", *argv])
     return code, *capsys.readouterr()
+
+
+def test_the_command_measures_as_many_plans_as_the_functions_for_as_long() -> None:
+    given = parse(["tune", "8x8x8"])
+    for function in (tw.tune, tw.tuning):
+        defaults = inspect.signature(function).parameters
+        assert (given.most, given.seconds) == (defaults["most"].default, defaults["seconds"].default)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
