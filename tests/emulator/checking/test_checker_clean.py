@@ -114,6 +114,26 @@ ld.shared.u32 %v, [%at]; st.shared.u32 [%at], %v; ret; }}"""
     assert [item.kind for item in found] == ["read-write"] * races, "\n".join(map(str, found))
 
 
+def test_of_several_warps_that_read_what_is_written_the_first_other_one_is_named() -> None:
+    """They read one behind the other, by flags that order nothing; then the first of them writes."""
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k() {
+.reg .b32 %t, %lane, %v, %s, %at, %w, %next; .reg .pred %p; .shared .align 128 .b32 s[32]; .shared .b32 turn;
+mov.u32 %t, %tid.x; and.b32 %lane, %t, 31; shr.u32 %w, %t, 5; add.u32 %next, %w, 1;
+mov.u32 %s, s; mad.lo.u32 %at, %lane, 4, %s;
+setp.lt.u32 %p, %t, 32; @%p st.shared.u32 [%at], %t; st.volatile.shared.u32 [turn], 0; bar.sync 0;
+WAIT: ld.volatile.shared.u32 %v, [turn]; setp.ne.u32 %p, %v, %w; @%p bra WAIT;
+ld.shared.u32 %v, [%at]; st.volatile.shared.u32 [turn], %next;
+setp.ne.u32 %p, %w, 0; @%p ret;
+LAST: ld.volatile.shared.u32 %v, [turn]; setp.ne.u32 %p, %v, 3; @%p bra LAST;
+st.shared.u32 [%at], 7; ret; }"""
+    (found,) = tw.Kernel.from_ptx(text, "k").check(1, 96, [])
+    assert found.kind == "read-write" and found.now and found.before, str(found)
+    assert (found.now.warp, found.before.warp) == (0, 1)
+
+
 @pytest.mark.parametrize(("most", "kind"), [(2, "write-write"), (1, "equal-writes")])
 @pytest.mark.parametrize("rest", ["waits", "writes elsewhere"])
 def test_what_one_instruction_writes_in_another_turn_is_in_memory(most: int, kind: str, rest: str) -> None:
