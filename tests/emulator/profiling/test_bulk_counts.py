@@ -128,6 +128,19 @@ def test_copies(entry: str) -> None:
             assert 0 <= counts["bank reads"] - moved(profile, CopyFigure.BYTES) / 4 <= 8, case
 
 
+@pytest.mark.parametrize(
+    ("coordinates", "inside", "outside"), [((0, 0), 4, 0), ((8, 0), 2, 2), ((-8, 0), 2, 2), ((0, 1), 2, 2), ((16, 0), 0, 4)]
+)  # fmt: skip
+def test_sectors_of_a_box_are_within_the_tensor_and_without(
+    coordinates: tuple[int, int], inside: int, outside: int
+) -> None:
+    """Two rows of 64 bytes, of a tensor and of the box."""
+    tensor = Map("f32", (16, 2), (64,), (16, 2))
+    profile = profiled(Case("tensor_load", 128, step=0, coordinates=(*coordinates, 0), map=tensor))
+    found = [moved(profile, which) for which in (CopyFigure.SECTORS, CopyFigure.OUTSIDE)]
+    assert found == [TURNS * inside, TURNS * outside]
+
+
 def test_products() -> None:
     """A product takes a wavefront for each 128 bytes of B, and of A if that is in shared memory, however they lie;
     it never has a conflict."""
