@@ -260,6 +260,7 @@ def test_what_is_predicted_of_rungs(name: str, gpu: str, size: tuple[int, int, i
             for some in (accesses, profile.machine.accesses)
         )
         assert predicted == pytest.approx(joined), figure
+    assert {access.instruction.offset for access in accesses} == {0}  # they have no place in machine code
 
 
 # -- names and shapes of output -------------------------------------------------------------------------
