@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewise.devices.gpu import arrays
+from tilewise.devices.gpu.driver import driver
 from tilewise.devices.strides import contiguous, extent, is_contiguous, rectangles, slice_layout
 from tilewise.errors import ArgumentError
 
@@ -95,6 +99,57 @@ def test_rectangles_copy_every_element_and_no_other(
                 part.width,
             )
     assert np.array_equal(below, wanted)
+
+
+class CopyingDriver:
+    """The driver's copies, of memory of the host; all else is the driver's own."""
+
+    def __init__(self, way: str, to: npt.NDArray[Any], from_: npt.NDArray[Any]) -> None:
+        self.own, self.way, self.arrays = driver(), way, (to, from_)
+
+    def move(self, target: int, source: int, width: int) -> None:
+        for place, array in zip((target, source), self.arrays, strict=True):
+            assert 0 <= place - address(array) <= array.size - width
+        ctypes.memmove(target, source, width)
+
+    def __getattr__(self, name: str) -> Any:
+        ways = {"cuMemcpyHtoDAsync": "to", "cuMemcpyDtoHAsync": "from", "cuMemcpyDtoDAsync": "on"}
+        if name not in ways:
+            return getattr(self.own, name)
+
+        def copy(target: int, source: int, width: int, _stream: int) -> tuple[int]:
+            assert self.way == ways[name]
+            self.move(target, source, width)
+            return (0,)
+
+        return copy
+
+    def cuMemcpy2DAsync(self, copy: Any, _stream: int) -> tuple[int]:  # noqa: N802
+        host = self.own.CUmemorytype.CU_MEMORYTYPE_HOST
+        assert (copy.dstMemoryType == host, copy.srcMemoryType == host) == (
+            self.way == "from",
+            self.way == "to",
+        )
+        target = int(copy.dstHost if self.way == "from" else copy.dstDevice)
+        source = int(copy.srcHost if self.way == "to" else copy.srcDevice)
+        for row in range(copy.Height):
+            self.move(target + row * copy.dstPitch, source + row * copy.srcPitch, copy.WidthInBytes)
+        return (0,)
+
+
+@given(st.data(), st.lists(st.integers(0, 5), max_size=4).map(tuple), st.sampled_from(["to", "from", "on"]))
+def test_the_driver_copies_every_rectangle(data: st.DataObject, shape: tuple[int, ...], way: str) -> None:
+    """To a GPU, from it, or on it."""
+    to, from_ = data.draw(layouts(shape, 4)), data.draw(layouts(shape, 4))
+    below, beneath = whole_of(to), whole_of(from_)
+    beneath[:] = np.frombuffer(random.randbytes(beneath.size), np.uint8)
+    device = SimpleNamespace(name="a GPU", _scope=lambda _doing: contextlib.nullcontext())
+    array = SimpleNamespace(shape=shape, dtype=to.dtype, nbytes=to.nbytes, device=device)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "driver", lambda: CopyingDriver(way, below, beneath))
+        places = ((address(one), one.strides) for one in (to, from_))
+        arrays.GpuArray._transfer(cast(Any, array), cast(Any, SimpleNamespace(raw=0)), way, *places)
+    assert to.tobytes() == from_.tobytes()
 
 
 def test_rectangles_are_few() -> None:
