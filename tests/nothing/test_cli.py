@@ -304,6 +304,9 @@ def test_bench_as_json_and_into_a_file(
     assert datetime.date.fromisoformat(found["date"]) and found["repeats"] == 1
     assert [row["rung"] for row in found["rungs"]] == ["02_one_block", "04_tiled"]
     assert all(0 < row["cached_ms"] < row["cold_ms"] for row in found["rungs"])
+    for row in found["rungs"]:
+        made = SPECS[row["rung"]].kernel("sm_75").build()
+        assert (row["ptx_lines"], row["cubin_bytes"]) == (made.ptx.count("\n") + 1, len(made.cubin or ""))
     assert found["import_ms"] > 0
     each = [row[name] for row in found["rungs"] for name in ("cold_ms", "cached_ms")]
     assert found["import_ms"] + sum(each) < 1e3 * (time.perf_counter() - began)

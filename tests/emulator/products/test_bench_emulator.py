@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.util
 import json
 import sys
@@ -333,6 +334,24 @@ def test_the_simulated_kernel_multiplies(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(rivals, "_TILE", 2)
     versions, multiply = rivals._simulator(6)  # checks what it multiplies
     assert versions == {"numba": "0"} and multiply() > 0
+
+
+def test_what_is_read_from_the_disk_lies_there_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled without a disk as often as is asked for, up to three times; and with one once more than that."""
+    module, stores = importlib.import_module("tilewise.emulator"), list[Any]()
+    build = module.build_kernel
+
+    def record(*item: Any) -> Any:
+        stores.append(item[4])
+        return None if None in stores else build(*item)  # the check before is of a real one
+
+    monkeypatch.setattr(module, "build_kernel", record)
+    for repeats in (2, 5):
+        stores.clear()
+        emulator._Bench(repeats, TINY, 1)._compile(SPECS["02_one_block"])
+        timed = stores[stores.index(None) :]
+        assert [store is None for store in timed] == [True] * min(repeats, 3) + [False] * (repeats + 1)
+        assert len({*map(id, timed)}) == 2
 
 
 @pytest.mark.parametrize("right", [True, False])
