@@ -210,6 +210,15 @@ def test_the_nearest_numbers_of_runs_are_none_below_zero() -> None:
         assert np.linalg.norm(matrix @ found - right) == pytest.approx(best, rel=1e-6)
 
 
+def test_in_a_loop_over_threads_half_of_them_have_had_their_turn() -> None:
+    """Of 5 threads each time 5 to 1 wait for it, and the last of them does not go around again."""
+    block = code((4, "@P0 ATOMS.CAS R0, [R1], R2, R3"), (5, "IADD R0, R1, R2"), (6, "@P1 BRA.U.ANY 0x10"))
+    runs = np.array([10.0])
+    found = cast(Any, SimpleNamespace(runs=[runs], each=[5.0], jumped={0: 7.0}, parted={}))
+    told = _list_runs(0, block, {}, {}, found)
+    assert [one.threads.tolist() for one in told] == [[30.0], [50.0], [20.0]]
+
+
 def test_copies_of_a_guarded_instruction_share_the_threads_that_its_guard_let_through() -> None:
     """By their runs: 3 of 4 are here."""
     (item,) = code((4, "@P0 FADD R0, R1, R2"))
