@@ -22,6 +22,7 @@ from tilewise.instruments.flow import (
 from tilewise.instruments.machine import (
     Machine,
     MachineAccess,
+    _at_one_address,
     _by_line,
     _check,
     _list_runs,
@@ -208,6 +209,22 @@ def test_the_nearest_numbers_of_runs_are_none_below_zero() -> None:
         found = _least_squares(matrix, right, rng.random(4) < 0.5)
         assert (found >= 0).all()
         assert np.linalg.norm(matrix @ found - right) == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("inside", [True, False])
+def test_lanes_meet_at_one_address_where_each_takes_a_turn(size: int, inside: bool) -> None:
+    """In shared memory a wavefront of its own, of a word or of what is wider; in global memory a request."""
+    threads, nothing = np.array([32.0, 5.0]), np.zeros(2)
+    for turns in (threads, threads - [0, 1]):
+        waves = {
+            width: turns if width == max(size, 4) else nothing for width in (size, 4, 8, 16) if width >= size
+        }
+        place = SimpleNamespace(
+            action="atomic", size=size, threads=threads, waves=waves,
+            asked=nothing if inside else turns, outside=nothing if inside else threads,
+        )  # fmt: skip
+        assert _at_one_address(cast(Any, place)) is (turns is threads)
 
 
 def test_in_a_loop_over_threads_half_of_them_have_had_their_turn() -> None:
