@@ -310,6 +310,17 @@ def test_vector_in_any_layout(
     assert compare(product, operands[0].view, operands[1].view, accumulate=sums, terms=8)
 
 
+@pytest.mark.parametrize("element", ["float32", "float16"])
+def test_a_lane_reads_its_rows_of_a_column_at_once(element: str) -> None:
+    given = {"ELEMENT": element, "WARPS": 4, "THREADS": 128}
+    one, four = (
+        built("vector", "along_rows", "sm_75", tuple({**given, "PER_LANE": count}.items())).ptx
+        for count in (1, 4)
+    )
+    wide = f"ld.global.v{4 if element == 'float32' else 2}."
+    assert four.count(wide) >= one.count(wide) + 4
+
+
 @pytest.mark.parametrize("way", VECTORS[2:4], ids=str)
 def test_vector_has_no_findings_and_one_result(way: Any) -> None:
     entry, given = way
