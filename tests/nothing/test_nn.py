@@ -302,23 +302,40 @@ def test_every_launch_fits_a_multiprocessor(batch: int, hidden: int) -> None:
         assert shape.shared >= 8 * batch * (shape.columns + 8) * 4
 
 
-@pytest.mark.parametrize(("batch", "momentum"), [(16, False), (16, True), (64, False), (64, True)])
-def test_a_backward_launch_has_room_for_what_its_warps_load(batch: int, momentum: bool) -> None:
-    """Beside the block's own gradients: tiles of both halves, of velocities, and of 16 columns of the batch's errors."""
-    shape = shape_backward(batch, 4096, 4096, momentum, True, True)
-    stage = 16 * shape.columns * (2 + 2 + 4 * momentum) + 16 * batch * 2
+@pytest.mark.parametrize(
+    ("batch", "momentum", "batches"),
+    [(16, False, 1), (16, True, 1), (64, False, 1), (64, True, 1), (32, False, 0), (32, True, 0), (32, False, 4), (64, True, 2)],
+)  # fmt: skip
+def test_a_backward_launch_has_room_for_what_its_warps_load(batch: int, momentum: bool, batches: int) -> None:
+    """Beside the block's inputs: tiles of both halves, of velocities, of what is ahead, and of 16 columns of each batch's
+    errors. Weights that are only read have one half."""
+    shape = shape_backward(batch, 4096, 4096, momentum, True, True, batches)
+    weight = 2 + 2 + 4 * momentum + 2 * (momentum and batches > 1) if batches else 2
+    read = max(batches, 1)
+    stage = 16 * shape.columns * weight + 16 * batch * read * 2
     sums = 8 * batch * (shape.columns + 8) * 4
-    assert shape.shared == batch * (shape.columns + 8) * 2 + max(shape.stages * 8 * stage, sums)
+    assert shape.shared == read * batch * (shape.columns + 8) * 2 + max(shape.stages * 8 * stage, sums)
+    assert shape.shared * shape.resident <= 227 * 1024
+
+
+@pytest.mark.parametrize("inputs", [1024, 2048, 4096, 8192])
+def test_clusters_of_a_backward_launch_have_room_all_at_once(inputs: int) -> None:
+    """Two blocks a multiprocessor: with more clusters a second wave has the last few."""
+    shape = shape_backward(32, inputs, inputs, False, True, True)
+    most = {1: 132, 2: 132, 4: 120, 8: 120}
+    assert shape.blocks * shape.split <= 2 * most[shape.split]
 
 
 @pytest.mark.parametrize("inputs", [32, 256, 320, 800, 1024, 4096, 16384])
 def test_a_sum_is_shared_out_while_every_warp_has_some_of_it_and_every_block_a_place(inputs: int) -> None:
-    """Eight warps of a block take 32 inputs each at a time; 132 blocks run side by side, at most 8 of a cluster."""
+    """Eight warps of a block take 32 inputs each at a time; 132 blocks run side by side, at most 8 of a cluster, but 120 in
+    clusters of four or eight."""
     shapes = [shape_classify(32, inputs, True)]
     shapes += [shape_forward(32, inputs, outputs, True) for outputs in (32, 512, 1024, 4096)]
     for shape in shapes:
-        rounds, room = inputs / (32 * 8), 132 / shape.blocks
-        fits = [split for split in (2, 4, 8) if split <= room and split / 2 < rounds]
+        rounds = inputs / (32 * 8)
+        room = {2: 132, 4: 120, 8: 120}
+        fits = [split for split in room if split * shape.blocks <= room[split] and split / 2 < rounds]
         assert shape.split == max(fits, default=1), shape
     assert shape_classify(32, inputs, False).split == 1
 
