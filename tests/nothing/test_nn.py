@@ -24,7 +24,7 @@ from tilewise.nn import curves, digit_strokes
 from tilewise.nn import digits as samples
 from tilewise.nn.digit_strokes import make_digits
 from tilewise.nn.float64_model import Float64Model
-from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward
+from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward, updates_at_once
 from tilewise.nn.network import Network, join_halves, split_weights
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
 from tilewise.nn.trainer import order_samples
@@ -316,6 +316,25 @@ def test_a_backward_launch_has_room_for_what_its_warps_load(batch: int, momentum
     sums = 8 * batch * (shape.columns + 8) * 4
     assert shape.shared == read * batch * (shape.columns + 8) * 2 + max(shape.stages * 8 * stage, sums)
     assert shape.shared * shape.resident <= 227 * 1024
+
+
+@pytest.mark.parametrize("room", [99 * 1024, 163 * 1024, 227 * 1024])
+@pytest.mark.parametrize("hidden", [64, 1024, 4096, 8192])
+@pytest.mark.parametrize(("batch", "momentum"), [(16, True), (32, False), (32, True), (64, False)])
+def test_launches_fit_gpus_with_less_shared_memory(
+    room: int, hidden: int, batch: int, momentum: bool
+) -> None:
+    for clusters in (False, True):
+        forward = shape_forward(batch, hidden, hidden, clusters, room)
+        assert max(forward.shared, shape_classify(batch, hidden, clusters, room).shared) <= room
+        count = updates_at_once(batch, hidden, hidden, momentum, room)
+        for batches in range(0 if count > 1 else 1, count + 1):
+            shape = shape_backward(batch, hidden, hidden, momentum, True, clusters, batches)
+            assert shape.shared <= room, batches
+    many = {(99, 16): 4, (99, 32): 2, (99, 64): 1, (163, 64): 2}.get((room // 1024, batch), 4)
+    if momentum:
+        many = 2 if room == 227 * 1024 else 1
+    assert count == (many if hidden >= 4096 else 1)
 
 
 @pytest.mark.parametrize("inputs", [1024, 2048, 4096, 8192])

@@ -44,7 +44,8 @@ class DeviceLayer:
 
     def share_updates(self, layer: Layer, options: TrainingOptions, device: Device) -> None:
         """Update the weights by several batches at once, if they are many."""
-        self.at_once = updates_at_once(self.inputs, self.outputs, layer.velocities is not None)
+        momentum, room = layer.velocities is not None, device.limits.shared_bytes_per_block
+        self.at_once = updates_at_once(options.batch, self.inputs, self.outputs, momentum, room)
         if self.at_once > 1 and layer.velocities is not None:
             moved = options.momentum * layer.velocities + options.decay * layer.master
             self.ahead = device.array(tile_halves((layer.master - options.rate * moved).astype(np.float16)))

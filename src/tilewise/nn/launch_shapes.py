@@ -1,7 +1,7 @@
-"""How the layers of a network are launched: tiles, rings and clusters, by sizes alone.
+"""How the layers of a network are launched: tiles, rings and clusters, by sizes, and what a device has room for.
 
-NOTE: nothing here asks the device for more than whether it has clusters, so that sums are added in one order
-wherever a network is trained: an emulator gives a GPU's bits.
+NOTE: in what order sums are added depends on no more of the device than whether it has clusters, and which batches
+share an update on its shared memory as well: GPUs of one kind and an emulator of it have the same bits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STAGES_MOST = 4
 _BACKWARD_STAGES = 2  # two blocks on a multiprocessor have enough under way; with more it is slower
 _UPDATES_MOST = 4
 _MANY_WEIGHTS = 4096 * 4096  # of a layer: what its batches take is little beside them
-_SHARED_MOST = 227 * 1024
+_SHARED_MOST = 227 * 1024  # of a block on the GPU that this is tuned for: others have 163 or 99 KB
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,37 +53,45 @@ class LayerShape:
         return {"TILE_COLUMNS": self.columns, "TILE_STAGES": self.stages}
 
 
-def shape_forward(batch: int, inputs: int, outputs: int, clusters: bool) -> LayerShape:
+def shape_forward(
+    batch: int, inputs: int, outputs: int, clusters: bool, room: int = _SHARED_MOST
+) -> LayerShape:
     """The widest columns of which there are enough blocks: inputs are read once for each block along x."""
     for columns in (64, 32):
         if batch * columns <= 32 * 64 and outputs % columns == 0:
-            found = _forward(batch, columns, inputs, outputs // columns, clusters)
-            if found.blocks * found.split >= _ENOUGH_BLOCKS:
+            found = _forward(batch, columns, inputs, outputs // columns, clusters, room)
+            if found.blocks * found.split >= _ENOUGH_BLOCKS and found.shared <= room:
                 return found
-    return _forward(batch, 16, inputs, outputs // 16, clusters)
+    return _forward(batch, 16, inputs, outputs // 16, clusters, room)
 
 
-def shape_classify(batch: int, inputs: int, clusters: bool) -> LayerShape:
+def shape_classify(batch: int, inputs: int, clusters: bool, room: int = _SHARED_MOST) -> LayerShape:
     """One block of 16 columns, or one cluster."""
-    return _forward(batch, 16, inputs, 1, clusters)
+    return _forward(batch, 16, inputs, 1, clusters, room)
 
 
-def _forward(batch: int, columns: int, inputs: int, blocks: int, clusters: bool) -> LayerShape:
+def _forward(batch: int, columns: int, inputs: int, blocks: int, clusters: bool, room: int) -> LayerShape:
     chunks = inputs // _CHUNK
     split = _split(blocks, chunks) if clusters else 1
     stage = (batch * (_CHUNK + 8) + columns * _CHUNK) * 2 * WARPS
-    stages = _stages(stage, _SHARED_MOST, -(-chunks // (WARPS * split)))
+    stages = _stages(stage, room, -(-chunks // (WARPS * split)))
     return LayerShape(columns, stages, blocks, split, max(stages * stage, _sums(batch, columns)))
 
 
-def updates_at_once(inputs: int, outputs: int, momentum: bool) -> int:
+def updates_at_once(batch: int, inputs: int, outputs: int, momentum: bool, room: int = _SHARED_MOST) -> int:
     """By how many batches' gradients the weights of a layer are updated at once (see layer_earlier.cuh).
 
     A velocity moves the weights that the next batch sees: more than one such would have to be kept besides.
     """
     if inputs * outputs < _MANY_WEIGHTS:
         return 1
-    return 2 if momentum else _UPDATES_MOST
+    wanted = (2,) if momentum else (_UPDATES_MOST, 2)
+    fits = (
+        count
+        for count in wanted
+        if shape_backward(batch, inputs, outputs, momentum, True, True, count).shared <= room
+    )
+    return next(fits, 1)
 
 
 def shape_products(batch: int, inputs: int, earlier: int, clusters: bool) -> LayerShape:

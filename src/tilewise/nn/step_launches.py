@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.devices import Array, Device
+from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability
 from tilewise.kernel import BoundCall, Kernel
 from tilewise.nn.device_layer import DeviceLayer
@@ -84,6 +85,7 @@ class StepLaunches:
     ) -> None:
         self._device, self._options, self._samples = device, options, samples
         self._clusters = arch_capability(device.arch) >= (9, 0)
+        self._room = device.limits.shared_bytes_per_block
         self.layers = [DeviceLayer(layer, device) for layer in network.layers]
         # NOTE: those between others, whose inputs and gradients are kept.
         for layer, host in zip(self.layers[1:-1], network.layers[1:-1], strict=True):
@@ -102,6 +104,9 @@ class StepLaunches:
     def _bind(
         self, name: str, shape: LayerShape, cluster: bool, args: Sequence[Any], **defines: int
     ) -> BoundCall:
+        if shape.shared > self._room:
+            rule = f"must be smaller on {self._device.title}, whose blocks have {self._room:,} bytes of shared memory"
+            raise ArgumentError("batch", rule, self._options.batch)
         settings = {"TILE_BATCH": self._options.batch, **shape.defines, **defines}
         kernel = _kernel(name, self._device.arch, tuple(settings.items()))
         together = (1, shape.split, 1) if cluster and shape.split > 1 else None
@@ -111,7 +116,7 @@ class StepLaunches:
 
     def _bind_forward(self, number: int, turn: _Turn) -> BoundCall:
         layer, first = self.layers[number], number == 0
-        shape = shape_forward(self._options.batch, layer.inputs, layer.outputs, self._clusters)
+        shape = shape_forward(self._options.batch, layer.inputs, layer.outputs, self._clusters, self._room)
         source = self._samples.features if first else _of_batch(self.outputs[number - 1], turn.earlier)
         selection = [self._samples.order, self._samples.step, 0] if first else [None, None, 0]
         # The second layer counts the batch, when the first has read which one it is.
@@ -126,7 +131,7 @@ class StepLaunches:
 
     def _bind_classify(self, turn: _Turn, graded: bool) -> BoundCall:
         layer = self.layers[-1]
-        shape = shape_classify(self._options.batch, layer.inputs, self._clusters)
+        shape = shape_classify(self._options.batch, layer.inputs, self._clusters, self._room)
         args: list[Any] = [_of_batch(self.outputs[-1], turn.earlier), *self._counted()]
         args += [layer.weights, layer.bias, layer.inputs, self._samples.labels, GRADIENT_SCALE]
         args += [self._samples.losses, self._samples.classes]

@@ -62,7 +62,7 @@ def test_batches_that_update_weights_at_once_are_those_of_float64(
 def test_large_layers_are_updated_by_four_batches_or_with_momentum_two(
     inputs: int, outputs: int, momentum: bool, expected: int
 ) -> None:
-    assert launch_shapes.updates_at_once(inputs, outputs, momentum) == expected
+    assert launch_shapes.updates_at_once(32, inputs, outputs, momentum) == expected
 
 
 @pytest.mark.few(1)
@@ -209,6 +209,15 @@ def test_wrong_samples_are_named() -> None:
     for rows in (np.arange(17), np.array([-1]), np.array([16])):
         with pytest.raises(ArgumentError, match="rows must be"):
             trainer.train(rows)
+
+
+def test_a_batch_that_blocks_have_no_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_shapes, "_BACKWARD_STAGES", 8)
+    options = tw.nn.TrainingOptions(hidden=32, batch=64)
+    with pytest.raises(
+        ArgumentError, match=r"^batch must be smaller on .*, whose blocks have 232,448 bytes .*, not 64"
+    ):
+        begin(options, "emulator")
 
 
 def test_weights_that_run_away_are_reported() -> None:
