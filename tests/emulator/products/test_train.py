@@ -13,8 +13,10 @@ import pytest
 import tilewise as tw
 from tests.training import begin, check_shared_update, check_step, same_network
 from tilewise.cli.main import main
+from tilewise.devices.emulated import EmulatedDevice
 from tilewise.errors import ArgumentError, DeviceError
 from tilewise.instruments.checking import Checker
+from tilewise.launch import LaunchLimits
 from tilewise.nn import launch_shapes
 from tilewise.nn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tilewise.nn.float64_model import compare_curves
@@ -209,6 +211,14 @@ def test_wrong_samples_are_named() -> None:
     for rows in (np.arange(17), np.array([-1]), np.array([16])):
         with pytest.raises(ArgumentError, match="rows must be"):
             trainer.train(rows)
+
+
+def test_gpus_without_clusters_train_as_well(shared_updates: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of compute capability 8.9, with 99 KB for a block; whose launches do not overlap."""
+    monkeypatch.setattr(EmulatedDevice, "arch", "sm_89")
+    monkeypatch.setattr(EmulatedDevice, "limits", LaunchLimits("a GPU", shared_bytes_per_block=99 * 1024))
+    options = tw.nn.TrainingOptions(hidden=96, batch=16, momentum=0.0, decay=0.5, rate=0.05)
+    check_shared_update(options, LATE, 2)
 
 
 def test_a_batch_that_blocks_have_no_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

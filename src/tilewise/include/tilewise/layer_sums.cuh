@@ -10,6 +10,11 @@ namespace layer {
 
 constexpr unsigned WARPS = 8, LANES = 32, THREADS = WARPS * LANES;
 constexpr unsigned BLOCKS_MOST = 8; // of a cluster
+#if __CUDA_ARCH__ >= 900
+constexpr bool HAS_CLUSTERS = true;
+#else
+constexpr bool HAS_CLUSTERS = false; // every block adds up what is its own
+#endif
 
 // Sums of ROWS × COLUMNS elements, as the tensor core leaves them in a warp.
 template <unsigned ROWS, unsigned COLUMNS> struct Sums {
@@ -47,7 +52,7 @@ template <unsigned ROWS, unsigned COLUMNS, typename Take>
 __device__ void add_up(const Sums<ROWS, COLUMNS> &sums, float *shared, const Take &take)
 {
     constexpr unsigned PITCH = Sums<ROWS, COLUMNS>::PITCH, GROUPS = COLUMNS / 4;
-    const unsigned blocks = gridDim.y, rows = ROWS / blocks;
+    const unsigned blocks = HAS_CLUSTERS ? gridDim.y : 1;
     __syncthreads(); // NOTE: the sums lie where operands lay
     sums.put(shared);
     __syncthreads();
@@ -63,7 +68,9 @@ __device__ void add_up(const Sums<ROWS, COLUMNS> &sums, float *shared, const Tak
         else
             *reinterpret_cast<float4 *>(first) = sum;
     }
+#if __CUDA_ARCH__ >= 900
     if (blocks == 1) return;
+    const unsigned rows = ROWS / blocks;
     cluster::wait_for_all_stores();
     for (unsigned i = threadIdx.x; i < rows * GROUPS; i += THREADS) {
         const unsigned row = blockIdx.y * rows + i / GROUPS, column = i % GROUPS * 4;
@@ -79,6 +86,7 @@ __device__ void add_up(const Sums<ROWS, COLUMNS> &sums, float *shared, const Tak
         take(row, column, sum);
     }
     cluster::wait_for_all(); // NOTE: no block ends while another one reads its memory
+#endif
 }
 
 } // namespace layer
