@@ -129,6 +129,15 @@ def test_random_integers_are_many_different_ones(dtype: str) -> None:
     assert all(len(set(values.tolist())) > 20 for values in held.values())
 
 
+def test_numbers_are_drawn_for_what_a_product_reads_and_for_nothing_else() -> None:
+    """Where they were drawn for the result, too, its bytes would count among those that sets have to outgrow a cache."""
+    added = tw.epilogue("acc + bias", bias=np.zeros(24, np.float32))
+    arrays = plan_trials.ProductArrays(open_emulator(), operands_of(17, 24, 40, epilogue=added))
+    assert {name: values.size for name, values in arrays.host.items()} == {
+        "a": 17 * 40, "b": 40 * 24, "epilogue.bias": 24,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("spoil", [spoil_last, spoil_to_nan])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int8"])
 def test_results_that_differ_are_noticed(dtype: str, spoil: Callable[[Any], Any]) -> None:
