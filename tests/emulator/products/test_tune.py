@@ -24,7 +24,7 @@ from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, DeviceError
 from tilewise.operands import Operands
 from tilewise.planner import list_candidates, operands_of, target_of_device
-from tilewise.planner.measured import describe_operands, file_of, keep, read
+from tilewise.planner.measured import KeptPlan, describe_operands, file_of, keep, read, versions
 
 EMULATOR = target_of_device(open_emulator())
 
@@ -345,6 +345,22 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         "`tune --list`"
     ) | {"schema", "command"}
     assert data["plans"] == 2 and all(plan["used"] for plan in data["kept"].values())
+
+
+def test_kept_plans_are_listed_in_microseconds_with_what_they_gained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plan = KeptPlan("simt", {}, (), 1.5e-3, 3.75e-3, 2, "2026-11-28", versions())
+    keep(
+        EMULATOR,
+        {"one": plan, "other": replace(plan, seconds=2e-6, predicted_best=2e-6, versions="tilewise 0")},
+    )
+    code, out, _ = run(capsys, "--list")
+    rows = [line.split() for line in out.splitlines() if "simt" in line]
+    assert code == 0 and rows == [
+        ["one", "simt", "1,500.00", "2.50", "2026-11-28"],
+        ["other", "simt", "2.00", "1.00", "2026-11-28", "not", "used:", "by", "tilewise", "0"],
+    ]
 
 
 def test_the_command_marks_the_plan_with_another_result(
