@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import math
 import sys
@@ -32,6 +33,7 @@ from tilewise.bench.gpu_monitor import Sample, average, parse_sample
 from tilewise.bench.product import WrongResult, fresh_seed
 from tilewise.cli import bench_commands, gemm_command
 from tilewise.cli.main import main
+from tilewise.cli.parser import parse
 from tilewise.devices import Device, gpu
 from tilewise.devices.emulated import open_emulator
 from tilewise.errors import ArgumentError, DeviceUnavailable, ToolError
@@ -431,6 +433,14 @@ def test_wrong_use_is_one_sentence(
     options, said = case
     assert main(["bench", "gemm", *options]) == 2
     assert capsys.readouterr().err.startswith(f"tilewise: error: {said}")
+
+
+def test_the_command_measures_under_the_load_that_the_function_does() -> None:
+    """In bursts, and in the operands' own arithmetic, unless told otherwise."""
+    given, defaults = parse(["bench", "gemm"]), inspect.signature(gemm_bench.bench_gemm).parameters
+    for name in ("sustained", "arithmetic"):
+        assert getattr(given, name) is defaults[name].default
+    assert not given.sustained
 
 
 def test_options_of_gemm_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
