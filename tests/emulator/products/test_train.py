@@ -67,6 +67,18 @@ def test_large_layers_are_updated_by_four_batches_or_with_momentum_two(
     assert launch_shapes.updates_at_once(32, inputs, outputs, momentum) == expected
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("many", [64 * 64, 64 * 64 + 1])
+def test_weights_for_a_second_batch_are_kept_of_layers_that_two_update_with_momentum(
+    monkeypatch: pytest.MonkeyPatch, many: int, momentum: float
+) -> None:
+    """Others have no use for the memory."""
+    monkeypatch.setattr(launch_shapes, "_MANY_WEIGHTS", many)
+    trainer, _, _ = begin(replace(SMALL, hidden=64, momentum=momentum), "emulator")
+    kept = momentum > 0 and many <= 64 * 64
+    assert [one is not None for one in trainer.read_ahead()] == [False, kept, kept, False]
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("order", ["late", 1])
 def test_nothing_is_wrong_with_a_step(order: str | int) -> None:
