@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.bench.hardware import DURATION, compare_with_measured, find_ncu, measure, read_raw
+from tilewise.cli import draw, profile_command
 from tilewise.cli.main import main
 from tilewise.cli.parser import parse
 from tilewise.errors import DeviceUnavailable
@@ -83,6 +84,36 @@ def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.splitlines()[3].split()[:2] == ["04_tiled", "05_tiled_conflicted"]
     _, out, _ = run(capsys, "04_tiled", *argv, "--occupancy")
     assert out.startswith("\noccupancy of tiled\n") and "__" not in out
+
+
+class Figures(dict[str, float]):
+    """A profile's metrics, and its line about the launch."""
+
+    def __init__(self, title: str, **figures: float) -> None:
+        super().__init__(figures)
+        self.title = self.kernel = title
+
+    def __str__(self) -> str:
+        return f"{self.title}: 4 blocks"
+
+    def select(self, _patterns: object) -> None: ...
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_comparison_names_both_launches_above_its_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, narrow: bool
+) -> None:
+    """With a line between that is empty, also where a terminal is too narrow for the metrics' names beside figures."""
+    monkeypatch.setattr(draw, "fits", lambda _text: not narrow)
+    found: Any = [
+        SimpleNamespace(name=name, profile=Figures(name, one__sum=1234.0, other__sum=figure))
+        for name, figure in (("first", 2.0), ("second", 3.0))
+    ]
+    profile_command._print_comparison(found, ["one__sum", "other__sum"])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["first:", "4", "blocks"], ["second:", "4", "blocks"], [],
+        ["first", "second", "ratio"], ["one__sum", "1,234", "1,234", "1"], ["other__sum", "2", "3", "1.5"],
+    ]  # fmt: skip
 
 
 def test_lines_of_every_level(capsys: pytest.CaptureFixture[str]) -> None:
