@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import struct
@@ -25,7 +26,7 @@ from tilewise.kernels.spec import cut, straddling
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.planner import operands_of
 from tilewise.problem import Epilogue, EpilogueArray, Problem, Tile
-from tilewise.slots import MapSlot, constant
+from tilewise.slots import MapSlot, Slot, constant
 
 COUNT = st.integers(0, 4)
 STRIDE = st.integers(0, 6)
@@ -267,6 +268,18 @@ def test_the_last_tile_of_an_operand_along_k_has_a_map_of_as_many_rows(
     step = spec.steps(operands, spec.complete({**spec.for_types(operands), **lies, **given}))[0]
     found = step.launch.args[3:5]
     assert tuple(one.described.box[1] if isinstance(one, MapSlot) else 0 for one in found) == rows
+
+
+def test_what_a_launch_is_given_is_a_value_that_nothing_changes() -> None:
+    """Bound calls share it, in several threads."""
+    spec, operands = KERNELS["wgmma"], operands_of(256, 256, 256, dtype="bfloat16")
+    complete = spec.complete(spec.for_types(operands))
+    one, again = (spec.steps(operands, complete)[0].launch.args for _ in range(2))
+    assert {type(slot) for slot in one} == {Slot, MapSlot} and {*one} == {*again}
+    for slot in one:
+        name = dataclasses.fields(slot)[0].name
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(slot, name, getattr(slot, name))
 
 
 # ── what a step of a kernel reads ──
