@@ -251,6 +251,8 @@ def test_lines_that_matter_stand_in_order_of_place_with_bars_by_column() -> None
     ]
     assert_apart(rects)
     heads = {name: words(panel.figure)[name].at["x"] for name in ("instructions", "conflicts", "sectors")}
+    below_title = {words(panel.figure)[name].at["y"] - texts[0].at["y"] for name in heads}
+    assert below_title == {26}
     colours = {}
     for name, x in heads.items():
         values = [getattr(one, name) for one in shown]
