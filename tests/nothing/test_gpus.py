@@ -105,6 +105,7 @@ def test_a_row_agrees_with_itself(gpu: Gpu) -> None:
     assert all(word in gpu.title.lower() for word in gpu.name.split("-")), (
         "no name of another, nor of a source"
     )
+    assert gpu.memory_bus_bits % 32 == 0  # a controller has 32 wires or more
     if gpu.memory_mhz is not None:  # two bits a clock on every wire of the bus
         assert gpu.memory_bandwidth == pytest.approx(
             gpu.memory_mhz * 1e6 * 2 * gpu.memory_bus_bits / 8, rel=0.01
