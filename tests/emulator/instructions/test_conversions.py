@@ -142,6 +142,20 @@ def test_wider_floats_are_exact() -> None:
         _check([f"cvt{more}.{to}.{of}" for more in words], between(of, of, 200))
 
 
+@pytest.mark.parametrize(
+    ("type_", "modifiers"),
+    [("f16", ["", ".sat"]), ("bf16", [""]), ("f32", ["", ".ftz", ".ftz.sat"]), ("f64", ["", ".sat"])],
+)
+def test_a_conversion_to_the_same_type_does_what_its_modifiers_say_alone(
+    type_: str, modifiers: list[str]
+) -> None:
+    numbers = between(type_, type_, 20)
+    numbers = numbers[
+        numbers % FORMATS[type_].sign <= FORMATS[type_].infinity
+    ]  # PTX does not say which NaN it makes
+    _check([f"cvt{more}.{type_}.{type_}" for more in modifiers], numbers, ("vector",))
+
+
 def test_every_two_byte_number() -> None:
     """f16 and bf16 to f32 and back, all of them; with every tie and its neighbours."""
     for type_, kind in (("f16", np.float16), ("bf16", ml_dtypes.bfloat16)):
