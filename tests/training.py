@@ -74,11 +74,13 @@ def check_shared_update(options: tw.nn.TrainingOptions, device: Device | str, ba
     those before it leave, and the last one writes them."""
     trainer, samples, _ = begin(options, device, count=batches)
     before, before_ahead = trainer.read_network(), trainer.read_ahead()
-    trainer.train(np.random.default_rng().permutation(len(samples)))
+    rows = np.random.default_rng().permutation(len(samples))
+    trainer.train(rows)
     after, after_ahead = trainer.read_network(), trainer.read_ahead()
     scale, kept = 1 / (GRADIENT_SCALE * options.batch), 1 - options.rate * options.decay
     outputs = [_widen(trainer.read_outputs(i)) for i in reversed(range(batches))]
     gradients = [_widen(trainer.read_gradients(i)) for i in reversed(range(batches))]
+    check_own_updates(options, before, after, samples[rows], outputs, gradients)
     for number in (1, 2):
         old, new = before.layers[number], after.layers[number]
         seen, whole, bias, bias_velocity = _widen([old.weights, old.master, old.bias, old.bias_velocities])
@@ -114,6 +116,34 @@ def check_shared_update(options: tw.nn.TrainingOptions, device: Device | str, ba
             next_step = options.momentum * new.velocities + options.decay * new.master  # type: ignore[operator]
             expected = new.master - options.rate * next_step
             assert (np.abs(ahead - expected) <= 2.0**-11 * np.abs(expected) + 2.0**-24).all()
+
+
+def check_own_updates(
+    options: tw.nn.TrainingOptions,
+    before: tw.nn.Network,
+    after: tw.nn.Network,
+    samples: Array,
+    outputs: list[list[Array]],
+    gradients: list[list[Array]],
+) -> None:
+    """The first layer and the last one are updated by each batch, also where those between are not."""
+    scale = 1 / (GRADIENT_SCALE * options.batch)
+    padded = np.pad(samples.astype(np.float64), ((0, 0), (0, 16)))
+    for number in (0, 3):
+        old, new = before.layers[number], after.layers[number]
+        whole = old.master.astype(np.float64)
+        velocity = np.zeros_like(whole) if old.velocities is None else old.velocities.astype(np.float64)
+        most, size = np.abs(whole), np.abs(velocity)
+        for i, (made, slopes) in enumerate(zip(outputs, gradients, strict=True)):
+            x = made[2] if number else padded[i * options.batch :][: options.batch]
+            slope = scale * slopes[number]
+            velocity = options.momentum * velocity + slope.T @ x + options.decay * whole
+            whole = whole - options.rate * velocity
+            most = np.maximum(most, np.abs(whole))
+            size = size + np.abs(slope.T) @ np.abs(x) + options.decay * most
+        room = 2.0**-20 * options.rate * size + len(outputs) * (2.0**-23 * most + 2.0**-24) + 1e-12
+        assert (np.abs(new.master - whole) <= room).all()
+        assert np.abs(whole - old.master).max() > 10 * room.max()  # or there was nothing to see
 
 
 def _widen(arrays: list[Array]) -> list[Array]:
