@@ -16,13 +16,12 @@ from tilewise.bench.gemm_timing import CudaStage, Stage
 from tilewise.bench.progress import Progress, ignore_progress
 from tilewise.bench.torch_training import KINDS, TorchTraining
 from tilewise.nn import Digits, Network, Trainer, TrainingOptions, load_digits
-from tilewise.nn.trainer import order_samples
+from tilewise.nn.trainer import STEPS_IN_GRAPH, order_samples
 
 __all__ = ["SIZES", "TrainFigures", "TrainRow", "bench_train"]
 
 SIZES = (128, 512, 1024, 4096, 8192)
 _SAMPLES = 6400
-_STEPS = 24  # in a graph
 _COMPARED = 50  # steps of which the losses are compared
 CALLED = "torch, called step by step"
 
@@ -71,7 +70,7 @@ class TrainFigures:
 
     def to_dict(self) -> dict[str, Any]:
         protocol = (
-            f"device time of a step by replay of CUDA graphs of {_STEPS} steps, in turns in random order; low "
+            f"device time of a step by replay of CUDA graphs of {STEPS_IN_GRAPH} steps, in turns in random order; low "
             f"quartile, median, high quartile; {CALLED}: the lighter one without a graph, wall time beforehand"
         )
         plain = {name: getattr(self, name) for name in ("date", "gpu", "rounds", "seconds")}
@@ -104,9 +103,9 @@ class _Steps:
 
     def __init__(self, trainer: Trainer, count: int) -> None:
         self._trainer, self._rows = trainer, np.arange(count)
-        self._most, self._done = count // trainer.options.batch // _STEPS, 0
+        self._most, self._done = count // trainer.options.batch // STEPS_IN_GRAPH, 0
         trainer.select(self._rows)
-        self._graph = trainer.graph(True, _STEPS)
+        self._graph = trainer.graph(True, STEPS_IN_GRAPH)
 
     def replay(self) -> None:
         if self._done == self._most:
@@ -125,17 +124,16 @@ def measure_row(stage: Stage, options: TrainingOptions, digits: Digits, rounds: 
     ours = trainer.train(rows)[0].reshape(batches.shape).mean(1)
     losses, farthest, notes = {OURS: float(ours[-10:].mean())}, {}, []
     graphs: dict[str, Any] = {}
-    called: list[float] = []
     for name, kept in KINDS.items():
         rival, note = _make_rival(stage, network, options, kept)
         notes += [f"{name}: {note}"] if note else []
         theirs = [rival.train(digits.samples[batch], digits.labels[batch]) for batch in batches]
         losses[name] = float(np.mean(theirs[-10:]))
         farthest[name] = float(np.abs(ours - theirs).max())
-        graphs[name] = stage.capture(rival.start, _STEPS, 1)
-        called = [rival.time_calls(_STEPS) for _ in range(rounds)]  # of the last one, the lightest
+        graphs[name] = stage.capture(rival.start, STEPS_IN_GRAPH, 1)
+    called = [rival.time_calls(STEPS_IN_GRAPH) for _ in range(rounds)]  # of the last, the lightest
     graphs[OURS] = stage_steps(trainer, len(digits.labels))
-    timing = stage.measure(graphs, _STEPS, rounds)
+    timing = stage.measure(graphs, STEPS_IN_GRAPH, rounds)
     times = {name: Spread.of(timing.seconds[name]) for name in (OURS, *KINDS)}
     times[CALLED] = Spread.of(called)
     return TrainRow(options.hidden, options.momentum, times, losses, farthest, notes)

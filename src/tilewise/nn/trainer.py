@@ -17,9 +17,9 @@ from tilewise.nn.options import CLASSES, FEATURES, TrainingOptions
 from tilewise.nn.step_launches import DeviceSamples, StepLaunches
 from tilewise.nn.tiles import untile_gradients, untile_halves
 
-__all__ = ["Trainer", "order_samples"]
+__all__ = ["STEPS_IN_GRAPH", "Trainer", "order_samples"]
 
-_STEPS_IN_GRAPH = 24  # a multiple of how many update large layers at once
+STEPS_IN_GRAPH = 24  # a multiple of how many update large layers at once
 
 _Host = npt.NDArray[Any]
 
@@ -144,10 +144,10 @@ class Trainer:
         NOTE: how many are started at once decides which share updates of large layers, and so how weights round.
         """
         if isinstance(self.device, GpuDevice):
-            while batches >= _STEPS_IN_GRAPH:
+            while batches >= STEPS_IN_GRAPH:
                 self.graph(graded).launch()
-                batches -= _STEPS_IN_GRAPH
-                self._note_last(graded, _STEPS_IN_GRAPH)
+                batches -= STEPS_IN_GRAPH
+                self._note_last(graded, STEPS_IN_GRAPH)
         self.start(graded, batches)
 
     def prepare(self) -> None:
@@ -156,7 +156,7 @@ class Trainer:
             for graded in (True, False):
                 self.graph(graded).upload()
 
-    def graph(self, graded: bool = True, batches: int = _STEPS_IN_GRAPH) -> Graph:
+    def graph(self, graded: bool = True, batches: int = STEPS_IN_GRAPH) -> Graph:
         """The launches of so many batches, captured once. On a GPU alone."""
         found = self._graphs.get((graded, batches))
         if found is None:

@@ -17,13 +17,12 @@ from tilewise.nn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tilewise.nn.digits import Digits
 from tilewise.nn.network import Network
 from tilewise.nn.options import TrainingOptions
-from tilewise.nn.trainer import Trainer, order_samples
+from tilewise.nn.trainer import STEPS_IN_GRAPH, Trainer, order_samples
 
 __all__ = ["CHECKPOINT", "EpochFigures", "TrainingFigures", "train"]
 
 CHECKPOINT = "checkpoint.npz"
 _LOOK_AFTER = 0.1  # seconds from one look at the loss to the next: each waits for the device
-_STEPS_AT_ONCE = 24
 _CURVE_POINTS = 100  # of the training loss, an epoch: means of as many steps as that takes
 
 Report = Callable[[int, int, str], None]
@@ -151,14 +150,14 @@ def _train_epoch(trainer: Trainer, digits: Digits, epoch: int, report: Report) -
     total, before = steps * options.epochs, steps * epoch
     started = looked = time.perf_counter()
     trainer.select(rows)
-    for first in range(0, steps, _STEPS_AT_ONCE):
-        trainer.run(min(_STEPS_AT_ONCE, steps - first))
-        done = min(first + _STEPS_AT_ONCE, steps)
+    for first in range(0, steps, STEPS_IN_GRAPH):
+        trainer.run(min(STEPS_IN_GRAPH, steps - first))
+        done = min(first + STEPS_IN_GRAPH, steps)
         if time.perf_counter() - looked > _LOOK_AFTER or done == steps:
             losses, classes = trainer.results(done * options.batch)
             looked = time.perf_counter()
             right = np.mean(classes == digits.labels[rows[: len(classes)]])
-            recent = losses[-_STEPS_AT_ONCE * options.batch :].mean()
+            recent = losses[-STEPS_IN_GRAPH * options.batch :].mean()
             report(before + done, total, f"epoch {epoch + 1}: loss {recent:.4f}, accuracy {right:.2%}")
     seconds = time.perf_counter() - started
     loss = losses.mean()
