@@ -227,6 +227,7 @@ CASES = (
          layout="nt", given={"stages": 3}, b_dtype="float8_e4m3fn", scales=(0, 128), wide=False, copied=True),
     _mma("rtx4090", "int8", "64x64x128", r"IMMA\.16832\.S8\.S8", "FFMA", layout="nt", given={"stages": 3}, scales=(1, 128), wide=False),
     Case("vector", "h200", _ROW, "bfloat16", {"along": "k", "rows": 4}, layout="nt", b_dtype="int8", blocks=6),
+    Case("vector", "h200", _ROW, "bfloat16", {"along": "k", "rows": 16}, layout="nt", b_dtype="int8", epilogue="float32", blocks=6),
     Case("vector", "h200", _ROW, "bfloat16", {"along": "rows", "per_lane": 8}, wide=False, b_dtype="float8_e4m3fn", blocks=3),
 )  # fmt: skip
 

@@ -280,6 +280,7 @@ VECTORS: tuple[tuple[str, dict[str, object]], ...] = (
     ("along_k", {"ELEMENT": "float32"}),
     ("along_k", {"ELEMENT": "float16", "WARPS": 4, "ROWS": 1, "RESULT": "float32"}),
     ("along_k", {"ELEMENT": "float64", "WARPS": 4, "ROWS": 2}),
+    ("along_k", {"ELEMENT": "float16", "WARPS": 4, "ROWS": 12}),
     ("along_rows", {"ELEMENT": "float32"}),
     ("along_rows", {"ELEMENT": "bfloat16", "WARPS": 4, "PER_LANE": 2}),
 )
@@ -321,7 +322,7 @@ def test_a_lane_reads_its_rows_of_a_column_at_once(element: str) -> None:
     assert four.count(wide) >= one.count(wide) + 4
 
 
-@pytest.mark.parametrize("way", VECTORS[2:4], ids=str)
+@pytest.mark.parametrize("way", VECTORS[2:5], ids=str)
 def test_vector_has_no_findings_and_one_result(way: Any) -> None:
     entry, given = way
     element = str(given["ELEMENT"])

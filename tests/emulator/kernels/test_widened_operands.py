@@ -83,6 +83,17 @@ def test_every_number_is_taken_for_what_it_is(wide: str, narrow: str, rows: int)
         )
 
 
+@pytest.mark.few("int8-bfloat16-16", "float8_e4m3fn-float16-4")
+@pytest.mark.parametrize("rows", [16, 4])  # of a block: two of a warp at once, or warps that share one
+@pytest.mark.parametrize("wide", WIDE)
+@pytest.mark.parametrize("narrow", NARROW)
+def test_a_row_by_weights_of_8_bits(narrow: str, wide: str, rows: int) -> None:
+    """Numbers of rows and depths that leave some over, and rows that begin at no multiple of 16 bytes."""
+    for columns, k in ((37, 544), (16, 300), (2, 1000), (35, 1024)):
+        x, weights = numbers((1, k), wide), numbers((columns, k), narrow)
+        check(x, weights.T, specs=(KERNELS["vector"],), along="k", rows=rows, widened=narrow)
+
+
 SCHEDULES: tuple[dict[str, int | str], ...] = (
     {"split": 3}, {"cluster": "2x1", "tiles": 2, "partition": "64x32x128"}, {"cluster": "1x2", "partition": "128x16x128"},
     {"tiles": 3}, {"parts": 2}, {"partition": "64x128x128", "split": 2}, {"partition": "128x256x128"},

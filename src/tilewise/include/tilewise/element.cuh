@@ -121,6 +121,25 @@ template <typename Sum, typename T> inline __device__ auto widen_two_to(const T 
     }
 }
 
+// So many neighbours, of which the first has a place that is a multiple of as many.
+template <typename Sum, unsigned COUNT, typename T> inline __device__ void widen_run(Sum (&wide)[COUNT], const T *run)
+{
+#pragma unroll
+    for (unsigned i = 0; i < COUNT; i += 2) {
+        const auto two = widen_two_to<Sum>(&run[i]);
+        wide[i] = two.x, wide[i + 1] = two.y;
+    }
+}
+
+// The same of four bytes that share a register, as above.
+template <typename Sum> inline __device__ void widen_run(Sum (&wide)[4], unsigned bytes)
+{
+    bytes ^= 0x80808080;
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i)
+        wide[i] = __uint_as_float(__byte_perm(bytes, 0x4b000000, 0x7440 + i)) - 8388736.0f;
+}
+
 // The sum as the number that it stands for, before something happens to it.
 template <typename Sum> inline __device__ Sum as_number(Sum sum) { return sum; }
 inline __device__ int as_number(unsigned sum) { return sum; }

@@ -4,7 +4,8 @@
 // which is a matter of strides; the vector and the result are columns. Nothing is used twice but the vector,
 // so all that counts is to read the matrix at full width:
 // `along_k`, where neighbours along K lie closest together: the lanes of a warp run along K, with 16 bytes
-// each where rows and vector are aligned, and shuffles add up what they have. WARPS / ROWS warps share a row.
+// each where rows and vector are aligned, and shuffles add up what they have. WARPS / ROWS warps share a row, or each has
+// ROWS / WARPS of them at once.
 // `along_rows`, where neighbours in a column do: each lane has PER_LANE rows, neighbours of which it reads at once; the
 // block's warps share K, and blocks too, if there are few: PARTS of them, whose sums add_parts.cu adds up.
 // Either adds in an order that sizes and alignment alone decide.
@@ -28,7 +29,7 @@
 #define WARPS 8
 #endif
 #ifndef ROWS
-#define ROWS WARPS // of a block in along_k; fewer where rows are few and long
+#define ROWS WARPS // of a block in along_k; fewer where rows are few and long, more where there are many
 #endif
 #ifndef PER_LANE
 #define PER_LANE 1 // rows of a lane in along_rows; more where there are blocks enough
@@ -50,8 +51,10 @@ using Fused = Epilogue;
 
 constexpr unsigned LANES = 32;
 constexpr unsigned BLOCK_THREADS = WARPS * LANES;
-constexpr unsigned SHARERS = WARPS / ROWS; // warps that share a row
-static_assert(SHARERS * ROWS == WARPS, "each row has as many warps");
+constexpr unsigned SHARERS = ROWS < WARPS ? WARPS / ROWS : 1;   // warps that share a row
+constexpr unsigned WARP_ROWS = ROWS > WARPS ? ROWS / WARPS : 1; // rows that a warp has at once
+static_assert(SHARERS * ROWS == WARPS * WARP_ROWS, "each row has as many warps, or each warp as many rows");
+static_assert(WARP_ROWS <= LANES, "a lane stores a row");
 static_assert(BLOCK_THREADS <= 1024, "what a block may have");
 static_assert(WARPS * LANES * PER_LANE * sizeof(Sum) <= 48 * 1024, "shared memory of a block in along_rows");
 #ifdef THREADS
@@ -59,49 +62,68 @@ static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a b
 #endif
 
 constexpr unsigned WIDE = 16 / sizeof(MatrixElement); // elements of the matrix in 16 bytes
-template <typename T> struct alignas(16) Chunk {
+// What a lane reads at once. NOTE: of int8 beside other elements it is words, which the compiler would take apart into bytes
+// to put them together again.
+template <typename T, bool IN_WORDS = SAME<T, int8> && SAME<Sum, float>> struct alignas(16) Chunk {
     T at[WIDE];
+    template <unsigned COUNT> __device__ void widen(Sum (&wide)[COUNT], unsigned first) const { widen_run(wide, &at[first]); }
+};
+template <typename T> struct alignas(16) Chunk<T, true> {
+    unsigned words[4];
+    __device__ void widen(Sum (&wide)[4], unsigned first) const { widen_run(wide, words[first / 4]); }
 };
 
-// What one lane adds up of a row: every STEP-th chunk, or element, from its own on.
-struct RowSum {
-    const MatrixElement *row;
+// What one lane adds up of its warp's rows: every STEP-th chunk, or element, from its own on.
+struct RowSums {
+    const MatrixElement *rows[WARP_ROWS];
     const Element *vector;
     long long row_stride, vector_stride; // along K
     unsigned depth;
 
     __device__ bool aligned() const
     {
-        const auto row_bits = reinterpret_cast<unsigned long long>(row);
-        const auto vector_bits = reinterpret_cast<unsigned long long>(vector);
-        return row_stride == 1 && vector_stride == 1 && (row_bits | vector_bits) % 16 == 0;
+        auto bits = reinterpret_cast<unsigned long long>(vector);
+#pragma unroll
+        for (unsigned r = 0; r < WARP_ROWS; ++r)
+            bits |= reinterpret_cast<unsigned long long>(rows[r]);
+        return row_stride == 1 && vector_stride == 1 && bits % 16 == 0;
     }
 
-    __device__ Sum chunks(unsigned first, unsigned step) const
+    __device__ void add_chunks(Sum (&sums)[WARP_ROWS], unsigned first, unsigned step) const
     {
-        Sum sum = 0;
+        constexpr unsigned RUN = WIDE < 4 ? WIDE : 4;
 #pragma unroll 2
         for (unsigned i = first; i < depth / WIDE; i += step) {
-            const auto left = reinterpret_cast<const Chunk<MatrixElement> *>(row)[i];
+            Chunk<MatrixElement> left[WARP_ROWS];
+#pragma unroll
+            for (unsigned r = 0; r < WARP_ROWS; ++r)
+                left[r] = reinterpret_cast<const Chunk<MatrixElement> *>(rows[r])[i];
             const auto right = reinterpret_cast<const Chunk<Element> *>(vector)[i];
 #pragma unroll
-            for (unsigned j = 0; j < WIDE; j += 2) {
-                const auto a = widen_two_to<Sum>(&left.at[j]);
-                const auto b = widen_two(&right.at[j]);
-                sum += a.x * b.x;
-                sum += a.y * b.y;
+            for (unsigned j = 0; j < WIDE; j += RUN) {
+                Sum b[RUN];
+                right.widen(b, j);
+#pragma unroll
+                for (unsigned r = 0; r < WARP_ROWS; ++r) {
+                    Sum a[RUN];
+                    left[r].widen(a, j);
+#pragma unroll
+                    for (unsigned k = 0; k < RUN; ++k)
+                        sums[r] += a[k] * b[k];
+                }
             }
         }
-        return sum;
     }
 
-    __device__ Sum elements(unsigned first, unsigned step) const
+    __device__ void add_elements(Sum (&sums)[WARP_ROWS], unsigned first, unsigned step) const
     {
-        Sum sum = 0;
 #pragma unroll 4
-        for (unsigned k = first; k < depth; k += step)
-            sum += widen_to<Sum>(row[k * row_stride]) * widen(vector[k * vector_stride]);
-        return sum;
+        for (unsigned k = first; k < depth; k += step) {
+            const auto b = widen(vector[k * vector_stride]);
+#pragma unroll
+            for (unsigned r = 0; r < WARP_ROWS; ++r)
+                sums[r] += widen_to<Sum>(rows[r][k * row_stride]) * b;
+        }
     }
 };
 
@@ -118,35 +140,52 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     along_k(Strided<const MatrixElement> matrix, Strided<const Element> vector, Strided<Result> result,
             const __grid_constant__ Stack stack, Epilogue epilogue)
 {
-    __shared__ Sum shared[ROWS][SHARERS];
+    __shared__ Sum shared[SHARERS > 1 ? ROWS : 1][SHARERS];
     const unsigned blocks = matrix.rows / ROWS + (matrix.rows % ROWS != 0); // of one matrix
     const InStack which = stack[blockIdx.x / blocks];
     const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    const unsigned row_in_block = warp / SHARERS, share = warp % SHARERS;
+    const unsigned row_in_block = warp / SHARERS * WARP_ROWS, share = warp % SHARERS;
     const unsigned row = blockIdx.x % blocks * ROWS + row_in_block;
     matrix.select(stack.of_a(which)), vector.select(stack.of_b(which)), result.select(stack.of_c(which));
     const Epilogue finish = epilogue.in_stack(stack, which);
     dependent_launch::wait_for_previous(row);
     dependent_launch::let_next_begin();
 
-    Sum sum = 0;
+    // What the epilogue reads comes beside the rows, not after them.
+    const bool stores = share == 0 && lane < WARP_ROWS && row + lane < result.rows;
+    typename Epilogue::template Given<1> given = {};
+    if (stores) given = finish.template read<1>(row + lane, 0);
+    Sum sums[WARP_ROWS] = {};
     if (row < matrix.rows) {
-        const RowSum part = {matrix.at(row, 0), vector.elements, matrix.column_stride, vector.row_stride,
-                             matrix.columns};
+        RowSums part = {{}, vector.elements, matrix.column_stride, vector.row_stride, matrix.columns};
+#pragma unroll
+        for (unsigned r = 0; r < WARP_ROWS; ++r)
+            part.rows[r] = matrix.at(min(row + r, matrix.rows - 1), 0);
         const unsigned first = share * LANES + lane, step = SHARERS * LANES;
         const unsigned whole = part.aligned() ? matrix.columns / WIDE * WIDE : 0;
-        if (whole) sum = part.chunks(first, step);
-        sum = add_lanes(sum + part.elements(whole + first, step));
+        if (whole) part.add_chunks(sums, first, step);
+        Sum rest[WARP_ROWS] = {};
+        part.add_elements(rest, whole + first, step);
+#pragma unroll
+        for (unsigned r = 0; r < WARP_ROWS; ++r)
+            sums[r] = add_lanes(sums[r] + rest[r]);
     }
     if (SHARERS > 1) {
-        if (lane == 0) shared[row_in_block][share] = sum;
+        if (lane == 0) shared[row_in_block][share] = sums[0];
         __syncthreads();
         if (share > 0) return;
 #pragma unroll
         for (unsigned i = 1; i < SHARERS; ++i)
-            sum += shared[row_in_block][i];
+            sums[0] += shared[row_in_block][i];
     }
-    if (lane == 0 && row < result.rows) *result.at(row, 0) = narrow<Result>(finish(as_number(sum), row, 0));
+    if (!stores) return;
+    Sum own = sums[0];
+#pragma unroll
+    for (unsigned r = 1; r < WARP_ROWS; ++r)
+        if (lane == r) own = sums[r];
+    decltype(finish(as_number(own), row, 0)) number[1] = {as_number(own)};
+    finish.apply(number, given, row + lane, 0);
+    *result.at(row + lane, 0) = narrow<Result>(number[0]);
 }
 
 constexpr unsigned COLUMN = LANES * PER_LANE; // rows of a block in along_rows
@@ -254,6 +293,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     dependent_launch::wait_for_previous(first_row);
     dependent_launch::let_next_begin();
 
+#pragma unroll
+    for (unsigned row = threadIdx.x; row < COLUMN; row += BLOCK_THREADS)
+        if (first_row + row < result.rows) finish.prefetch_lines(first_row + row, 0);
     Sum sums[PER_LANE] = {};
     if (are_readable(matrix, first_row))
         add_columns<true>(sums, matrix, vector, first_row, warp);

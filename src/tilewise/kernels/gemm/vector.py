@@ -24,10 +24,13 @@ __all__ = ["SPEC"]
 WARPS = 8
 LANES = 32
 RESIDENT = 8  # blocks that an SM holds at once
+ROWS = (8, 4, 2, 1)  # of a block, the first of them as many as it has warps
+MORE_ROWS = 16  # where bytes are widened: the vector's elements are, too, for two rows at once
 PER_LANE = (1, 2, 4, 8)
 PARTS = tuple(range(1, 33))
 LEAST_DEPTH = 128  # of K that a part has, if it is proposed
 ENOUGH = 4  # blocks of an SM: for more of them K is not in parts alone, and accesses are not narrower
+UNITS = {AS_IT_IS: "vector", "int8": "vector_widened_int8"}  # of the cost model, by what is widened
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 _ELEMENTS = (*_FLOATS, *FLOAT8, *INTEGERS)
 
@@ -49,10 +52,10 @@ def rows_of_block(settings: Settings) -> int:
     return LANES * int(settings["per_lane"])
 
 
-def candidates(operands: Operands, _settings: Settings, sms: int) -> Iterator[Settings]:
+def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
     matrix = as_columns(operands).a
     if matrix.columns <= 1 or abs(matrix.column_stride) <= abs(matrix.row_stride):
-        for rows in (8, 4, 2, 1):
+        for rows in ROWS if settings["widened"] == AS_IT_IS else (*ROWS, MORE_ROWS):
             yield {"along": "k", "rows": rows}
     else:
         most = min(matrix.columns // LEAST_DEPTH, PARTS[-1]) if takes_parts(operands) else 1
@@ -133,11 +136,11 @@ def workspace_bytes(operands: Operands, settings: Settings) -> int:
 def work(operands: Operands, settings: Settings) -> Work:
     matrix, rows = as_columns(operands).a, rows_of_block(settings)
     along_k = settings["along"] == "k"
-    depth = LANES * WARPS // rows if along_k else WARPS
+    depth = max(LANES * WARPS // rows, LANES) if along_k else WARPS
     tall = operands.b.columns == 1
     if along_k and alignment_of(matrix.row_stride * matrix.itemsize, matrix.alignment) == 16:
         depth *= 16 // matrix.itemsize
-    unit = "vector" if settings["widened"] == AS_IT_IS else "vector_widened"
+    unit = UNITS.get(str(settings["widened"]), "vector_widened")
     return Work(
         unit if along_k else "vector_rows",
         Tile(rows if tall else 1, 1 if tall else rows, depth),
@@ -171,7 +174,7 @@ SPEC = KernelSpec(
     work=work,
     settings={
         "along": ("k", "rows"),
-        "rows": (8, 4, 2, 1),
+        "rows": (*ROWS, MORE_ROWS),
         "per_lane": PER_LANE,
         "parts": PARTS,  # of K
         "element": _ELEMENTS,
