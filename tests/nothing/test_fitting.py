@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from tilewise.epilogue import epilogue
 from tilewise.planner import fit as fitting
 from tilewise.planner import list_candidates, operands_of, target_of
 from tilewise.planner import search as searching
@@ -64,6 +65,12 @@ def test_a_plan_of_a_results_file_is_predicted_as_when_it_is_proposed(tmp_path: 
     file.write_text(json.dumps({"settings": names, "problems": [problem]}))
     found = [one.predict(target_of("a100")) for one in read(file)]
     assert found == [one.prediction.seconds for one in (proposed[0], first)]
+    scaled = epilogue("acc * scale", scale=np.ones((1, 1024), "float32"))
+    without, with_scale = (
+        operands_of(1000, 1024, 512, dtype="bfloat16", layout="nt", epilogue=one) for one in (None, scaled)
+    )
+    file.write_text(json.dumps({"settings": names, "problems": [{**problem, "scaled": True}]}))
+    assert [one.problem for one in read(file)] == [with_scale.problem()] * 2 != [without.problem()] * 2
     plans[0][1] = [*proposed[0].settings.values()][:-1]
     file.write_text(json.dumps({"settings": names, "problems": [problem]}))
     with pytest.raises(ValueError, match="shorter"):
@@ -237,6 +244,16 @@ def test_a_choice_costs_what_it_takes_beyond_the_best(chosen: float, other: floa
     assert loss({("r", cast(Any, "a")): plans}, H200) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("guess", "share"), [(1.0, 1.0), (1.024, 0.5), (1.026, 0.25), (1.049, 0.25), (1.051, 0.0)]
+)
+def test_a_plan_that_is_predicted_near_the_first_counts_as_chosen(guess: float, share: float) -> None:
+    """By half, if it is as good as the first; by a quarter each within two percent and a half, and five."""
+    plans = [plan("a", 1.0, 1.0), plan("a", 1.3, guess)]
+    lost = math.log(1.3) - 0.01 + 0.6 * 0.18 + 0.15
+    assert loss({("r", cast(Any, "a")): plans}, H200) == pytest.approx(share * lost)
+
+
 def test_predictions_count_of_plans_near_the_best_alone_and_problems_add_up() -> None:
     one = [plan("a", 1.0, 1.0), plan("a", 1.25, 2.5), plan("a", 1.26, 100.0)]
     other = [plan("b", 2.0, 4.0)]
@@ -294,18 +311,22 @@ def test_what_was_found_is_printed_by_name(
         given.append((list(paths), gpu))
         return plans
 
-    def find(_problems: object, _targets: object, seconds: float) -> list[Constants]:
-        given.append(seconds)
+    def find(_problems: object, _targets: object, seconds: float, unit: str) -> list[Constants]:
+        given.append((seconds, unit))
         return better
 
     monkeypatch.setattr(searching, "read_of_gpu", read_plans)
     monkeypatch.setattr(searching, "search", find)
-    monkeypatch.setattr(sys, "argv", ["search", "1.5", "one.json", "two.json"])
-    monkeypatch.setattr(searching, "NAMES", ("watts", *NAMES))
+    monkeypatch.setattr(sys, "argv", ["search", UNIT, "1.5", "one.json", "two.json"])
+    monkeypatch.setitem(searching.UNITS, UNIT, (("watts", *NAMES), OWN))
     searching.main()
     lines = [line.split(" ", 1)[0] for line in capsys.readouterr().out.splitlines()]
-    assert given == [(["one.json", "two.json"], gpu) for gpu in ("h200", "h100-sxm")] + [1.5]
+    assert given == [(["one.json", "two.json"], gpu) for gpu in ("h200", "h100-sxm")] + [(1.5, UNIT)]
     assert lines == ["h200", "watts", *NAMES, "before", "after", "h100-sxm", *OWN, "before", "after"]
-    monkeypatch.setattr(sys, "argv", ["search", "1.5"])
-    with pytest.raises(SystemExit, match="usage"):
-        searching.main()
+    plans.clear()  # of a GPU without any nothing is told
+    searching.main()
+    assert capsys.readouterr().out == ""
+    for argv in (["search", UNIT, "1.5"], ["search", "none", "1.5", "one.json"]):
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(SystemExit, match=f"usage.*{UNIT}"):
+            searching.main()

@@ -111,8 +111,8 @@ def test_stacks_and_float64_are_chosen_without_great_loss() -> None:
 def test_choices_of_8_bits_beside_16_are_near_the_best(measured: list[Measured]) -> None:
     plans = [one for one in measured if one.run == WIDENED]
     quality = judge(plans, H200)
-    assert (len(quality.ratios), len(plans)) == (40, 356)
-    assert quality.within(1.05) >= 0.9 and quality.worst <= 1.09 and quality.mean <= 1.013
+    assert (len(quality.ratios), len(plans)) == (72, 692)
+    assert quality.within(1.05) >= 0.87 and quality.worst <= 1.13 and quality.mean <= 1.017
 
 
 def test_choices_of_8_bits_beside_16_on_an_h100_go_by_its_own_constants() -> None:
@@ -121,7 +121,7 @@ def test_choices_of_8_bits_beside_16_on_an_h100_go_by_its_own_constants() -> Non
     quality = judge(plans, H100)
     assert (len(quality.ratios), len(plans)) == (42, 396)
     assert quality.within(1.05) >= 0.95 and quality.worst <= 1.06 and quality.mean <= 1.012
-    own = {name: H200.constants.units[name] for name in ("wgmma_widened", "vector_widened")}
+    own = {name: unit for name, unit in H200.constants.units.items() if "widened" in name}
     as_on_h200 = replace(H100.constants, units={**H100.constants.units, **own})
     other = judge(plans, replace(H100, constants=as_on_h200))
     assert other.worst > 1.1 and other.mean > quality.mean + 0.004

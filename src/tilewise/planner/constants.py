@@ -120,9 +120,8 @@ _WGMMA = UnitCost(
 # it leaves as it is stands in FIXED there. Those of parts of K and of L2 come from a random search for the best choices
 # among plans of 151 more problems; those of wgmma_gemm and of clusters, and how lines count that are read in part, from
 # one among these and plans of 394 problems on H100s (2026-11-26): `python -m tilewise.planner.search`. So do those of
-# exact32, from 26 plans, those of 8 bits, from 312 plans of 21 problems, and those of 8 bits beside 16, from 356 of 40
-# (2026-11-28), where the search counted the worst of all plans that are predicted within 5 % of the first, and those of
-# vector_widened come from a grid near what it found. Those of simt, with its shares of waiting (kernels/gemm/simt.py),
+# exact32, from 26 plans, those of 8 bits, from 312 plans of 21 problems, and those of 8 bits beside 16, from 692 of 72
+# (2026-11-28), of sums times a scale for each column. Those of simt, with its shares of waiting (kernels/gemm/simt.py),
 # come from a random search near what they had been, among plans of 44 problems on an H100 (2026-11-27), and so do those
 # of mma_f64, of 17; what is said of vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26).
 FITTED: Mapping[str, Constants] = {
@@ -167,9 +166,14 @@ FITTED: Mapping[str, Constants] = {
                 joules_per_mac=_WGMMA.joules_per_mac * 2,
             ),
             "wgmma_widened": UnitCost(
-                13270, 39.09, 3046, 5.039, 275.2, 163.2, stores_per_clock=0.7778, memory_share=0.97,
-                joules_per_mac=1.116e-12, split_clocks=1266, epilogue_clocks=0.3, idle_memory=0.9614,
-                memory_latency_clocks=135.4, element_clocks=0.01503,
+                51700, 42.02, 3160, 4.729, 287.1, 192.9, stores_per_clock=2.063,
+                memory_share=0.97, joules_per_mac=1.116e-12, split_clocks=546.5, epilogue_clocks=0.3,
+                idle_memory=0.4545, memory_latency_clocks=143.9, element_clocks=0.01409,
+            ),
+            "wgmma_widened_int8": UnitCost(
+                100000, 50, 2712, 4.857, 251, 167.7, stores_per_clock=0.5916,
+                memory_share=0.97, joules_per_mac=1.116e-12, split_clocks=559.6, epilogue_clocks=0.3,
+                idle_memory=0.5252, memory_latency_clocks=243, element_clocks=0.01222,
             ),
             "wgmma_fp8": UnitCost(
                 2879, 1.389, 2269, 19.78, 199.9, 300.1, stores_per_clock=3.1689, memory_share=0.9065,
@@ -198,7 +202,12 @@ FITTED: Mapping[str, Constants] = {
                 shared_read_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
             ),
             "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
-            "vector_widened": UnitCost(15.3, 0, 3800, 64, 1300, memory_share=0.78),
+            "vector_widened": UnitCost(
+                41.62, 18.19, 3179, 64, 628.3, memory_share=0.8051, idle_memory=0.4276,
+            ),
+            "vector_widened_int8": UnitCost(
+                55.35, 19.21, 2520, 64, 914.7, memory_share=0.8269, idle_memory=0.992,
+            ),
             "vector_rows": UnitCost(128, 0, 3000, 64, 240, memory_share=0.85),
         },
         l2_bytes_per_clock=65.842,
@@ -243,6 +252,7 @@ EMULATOR = Constants(
         "wgmma_gemm": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_tf32": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_widened": UnitCost(3.0, 0, 400_000, 4),
+        "wgmma_widened_int8": UnitCost(3.0, 0, 400_000, 4),
         "wgmma_fp8": UnitCost(3.5, 0, 400_000, 4),
         "wgmma_int8": UnitCost(3.5, 0, 400_000, 4),
         "exact32": UnitCost(1.2, 0, 400_000, 4),
@@ -251,6 +261,7 @@ EMULATOR = Constants(
         "general64": UnitCost(2.5, 0, 4_000, 4, shared_read_clocks=8, element_clocks=10),
         "vector": UnitCost(4.0, 600, 20_000, 4),
         "vector_widened": UnitCost(3.0, 600, 20_000, 4),
+        "vector_widened_int8": UnitCost(3.0, 600, 20_000, 4),
         "vector_rows": UnitCost(2.1, 90, 20_000, 4),
     },
 )
@@ -274,7 +285,8 @@ _STRADDLING_IN_LESS_L2, _CUT_IN_LESS_L2 = 1.7156, 3.4361
 _CLUSTER_START_IN_LESS_L2, _CLUSTER_BYTES_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 165.87, 44.0, 2637.9
 _CLUSTER_TURNS_IN_LESS_L2 = 1.1
 # Of 8 bits beside 16 there: from a search among 396 plans of 42 problems on an H100 (2026-11-27) and those on an H200,
-# and the start of a block by hand. NOTE: two of those problems change plans, and lose 20 %, if a constant moves by 1 %.
+# and the start of a block by hand; int8 is as float8. NOTE: two of those problems change plans, and lose 20 %, if a
+# constant moves by 1 %.
 _WIDENED_IN_LESS_L2 = {
     "wgmma_widened": UnitCost(
         7582, 19.45, 2400, 5.217, 342.3, 183.7, stores_per_clock=1.57, memory_share=0.9158,
@@ -283,6 +295,7 @@ _WIDENED_IN_LESS_L2 = {
     ),
     "vector_widened": UnitCost(21.37, 0, 9266, 64, 280.5, memory_share=0.8048),
 }  # fmt: skip
+_WIDENED_IN_LESS_L2 |= {f"{name}_int8": unit for name, unit in _WIDENED_IN_LESS_L2.items()}
 
 
 def scaled(gpu: Gpu | None) -> Constants:

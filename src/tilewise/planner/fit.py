@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.epilogue import epilogue
 from tilewise.gpus import from_driver_name
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.arrange import ways_to_read
@@ -109,6 +110,9 @@ def read(path: str | Path) -> list[Measured]:
     for entry in data["problems"]:
         m, n, k = entry["size"]
         rest = {name: entry[name] for name in ("batch", "layout", "arithmetic", "b_dtype") if name in entry}
+        if entry.get("scaled"):  # as the rows of weights are that tw.quantize made
+            rest["epilogue"] = epilogue("acc * scale", scale=np.ones((1, n), "float32"))
+            rest["result"] = entry["dtype"]
         operands = operands_of(m, n, k, dtype=entry["dtype"], **rest)
         for kernel, values, *_, microseconds in entry["plans"]:
             named = isinstance(values, dict)
