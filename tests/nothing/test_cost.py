@@ -276,7 +276,8 @@ def test_an_epilogue_is_done_in_boxes_where_its_arrays_have_such(
     """Boxes of results of 16 bits have arrays of 16 bits beside them, and those of float32 none; a bias needs none."""
     epilogue = Epilogue("acc + x", (array,))
     problem = Problem(64, 64, 64, 1, "bfloat16", "bfloat16", result, epilogue=epilogue)
-    assert finished_in_boxes(Operands.of(problem)) == inside
+    assert finished_in_boxes(Operands.of(problem), exchanged=False) == inside
+    assert finished_in_boxes(Operands.of(problem), exchanged=True) == (not array.by_row)  # which lie across
 
 
 def test_the_header_for_boxes_reads_each_line_of_an_epilogue_at_once_and_its_matrix_apart() -> None:

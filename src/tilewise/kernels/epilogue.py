@@ -62,6 +62,14 @@ struct Epilogue {{
     {{
         return {{{read}}};
     }}
+
+    // Fetch to L2 what is the same along rows or along columns, and the rest.
+    __device__ void prefetch_lines(unsigned row, unsigned column) const
+    {{
+{prefetched}    }}
+    __device__ void prefetch_matrices(unsigned row, unsigned column) const
+    {{
+{prefetched_matrices}    }}
 {added_struct}
     template <unsigned COUNT> struct Kept {{
 {kept}    }};
@@ -147,11 +155,6 @@ _BOXES = """
         Given<COUNT> given = {{}};
 {lines_within}        return given;
     }}
-
-    // Fetch that to L2.
-    __device__ void prefetch_lines(unsigned row, unsigned column) const
-    {{
-{prefetched}    }}
 {boxed}"""
 _MATRIX = """
     // The array that has another element for each of the result, and two neighbours of it.
@@ -171,7 +174,7 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
     types = {array.name: _array_type(array, expression) for array in form.arrays if not array.scales}
     read = {name: found for name, found in types.items() if name in expression.names}
     anywhere = [array.name for array in form.arrays if array.pointers]
-    in_boxes = fits_boxes(form)
+    in_boxes, matrices = fits_boxes(form), matrices_of(form)
     members = [f"{found} {PREFIX}{name};" for name, found in types.items()]
     members += [f"Sum {PREFIX}{name};" for name in form.numbers]
     given = [f"Neighbours<typename {found}::Element, COUNT> {PREFIX}{name};" for name, found in read.items()]
@@ -186,7 +189,7 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
         include="#include <tilewise/partial_sums.cuh>\n" if expression.summed else "",
         has_sums=str(bool(expression.summed)).lower(),
         in_boxes=str(in_boxes).lower(),
-        matrices=len(matrices_of(form)),
+        matrices=len(matrices),
         kept_arrays=len(expression.kept),
         added=", Added<COUNT> &added" if expression.summed else "",
         and_added=", added" if expression.summed else "",
@@ -197,6 +200,8 @@ def epilogue_header(form: Epilogue, sums: str) -> str:
         select_anywhere=_lines([_select(name, anywhere) for name in types], 2),
         given=_lines(given, 2),
         read=", ".join(f"this->{PREFIX}{name}.template read<COUNT>(row, column)" for name in read),
+        prefetched=_prefetched(name for name in read if name not in matrices),
+        prefetched_matrices=_prefetched(matrices),
         kept=_lines([f"Sum {PREFIX}{name}[COUNT];" for name in expression.kept], 2),
         sum=SUM,
         each=_lines(each, 3),
@@ -246,7 +251,6 @@ def _boxes(form: Epilogue, expression: Expression) -> str:
             [f"{PREFIX}{name}.template lies_at_once<COUNT>(row, column)" for name in lines] or ["true"]
         ),
         lines=_lines(read("read_at_once<COUNT>(row, column)"), 2),
-        prefetched=_lines([f"prefetch_line({PREFIX}{name}.at(row, column));" for name in lines], 2),
         lines_within=_lines(read("read_within<COUNT>(height, width, row, column)"), 2),
         boxed="".join(
             text.format(name=PREFIX + name)
@@ -254,6 +258,11 @@ def _boxes(form: Epilogue, expression: Expression) -> str:
             for name in names
         ),
     )
+
+
+def _prefetched(names: Iterable[str]) -> str:
+    """The statements that fetch what these arrays have for an element to L2."""
+    return _lines([f"prefetch_line({PREFIX}{name}.at(row, column));" for name in names], 2)
 
 
 def _select(name: str, anywhere: Sequence[str]) -> str:

@@ -107,6 +107,47 @@ def test_on_hoppers_tensor_cores(given: dict[str, int]) -> None:
     assert_right(pre, a, b, tw.epilogue("acc * 0.1 + bias", bias=arrays["bias"]))
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("n", [256, 203])  # rows of C that the engine stores, or threads
+@pytest.mark.parametrize(
+    ("m", "partition"), [(80, "128x80x64"), (40, "64x48x64"), (15, "128x16x64"), (130, "128x144x64")]
+)
+def test_lines_of_an_epilogue_where_results_lie_across(m: int, partition: str, n: int) -> None:
+    """Operands are exchanged, so that neighbours in a row of C are sums of different lanes."""
+    a, b = draw(m, 136, dtype="float16"), draw(n, 136, dtype="float16").T
+    epilogue = tw.epilogue(
+        "max(acc * s + bias, -x)", s=draw(m, 1), bias=draw(n, dtype="float16"), x=draw(1, n)
+    )
+    given = {"partition": partition, "exchanged": 1, "b_in_rows": 0, "tiles": 2}
+    assert_right(multiplied(a, b, epilogue, "wgmma", **given), a, b, epilogue)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "given", "products"),
+    [("wgmma", {"partition": "64x16x64", "exchanged": 1}, "wgmma.mma"),
+     ("wgmma", {"partition": "64x64x64", "split": 2}, "wgmma.mma"), ("simt", {"partition": "32x32x16"}, "fma.rn.f32"),
+     ("mma", {"partition": "64x64x64"}, "mma.sync"), ("vector", {"along": "rows"}, "")],
+    ids=str,
+)  # fmt: skip
+def test_lines_of_an_epilogue_are_fetched_before_the_products(
+    kernel: str, given: dict[str, object], products: str
+) -> None:
+    """To L2, beside the first bytes of the operands; or a tile ends with a wait for memory."""
+    spec, m, dtype = (
+        KERNELS[kernel],
+        1 if kernel == "vector" else 64,
+        "float32" if kernel == "simt" else "float16",
+    )
+    code = []
+    for epilogue in (tw.epilogue("acc + bias", bias=np.zeros(64, dtype)), None):
+        operands = operands_of(m, 64, 64, dtype=dtype, epilogue=epilogue)
+        settings = spec.complete({**spec.for_types(operands), **given})
+        source = spec.code(settings, spec.orient(operands).epilogue)
+        code.append(source.kernel(spec.entries[kernel == "vector"], "sm_90a").build().ptx)
+    assert code[0].find("prefetch.global.L2") > 0 and "prefetch.global.L2" not in code[1]
+    assert not products or code[0].find("prefetch.global.L2") < code[0].find(products)
+
+
 IN_REGISTERS = (
     "acc * rows * columns",
     "relu(acc + columns)",
@@ -178,7 +219,10 @@ def test_arrays_that_go_through_boxes_are_read_and_kept_without_races() -> None:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("text", ["gelu(alpha * acc + bias) + beta * c + r", "gelu(keep(p, acc + bias)) + r"])
+@pytest.mark.parametrize(
+    "text",
+    ["gelu(alpha * acc + bias) + beta * c + r", "gelu(keep(p, acc + bias)) + r", "gelu(acc * s + bias)"],
+)
 @pytest.mark.parametrize(
     "given",
     [
@@ -194,7 +238,7 @@ def test_large_tiles_keep_their_sums_in_registers(given: dict[str, object], text
     wait for one another.
     """
     whole = np.zeros((8, 8), BFLOAT16)
-    names = {"alpha": 1, "beta": 1, "bias": whole[0], "c": whole, "r": whole, "p": whole}
+    names = {"alpha": 1, "beta": 1, "bias": whole[0], "s": whole[:, :1], "c": whole, "r": whole, "p": whole}
     epilogue = tw.epilogue(text, **{name: names[name] for name in parse(text).given})
     plan = tw.plan(8, 8, 64, dtype="bfloat16", gpu="h200", epilogue=epilogue)
     code = SPEC.code(SPEC.complete(given), plan.problem.epilogue)

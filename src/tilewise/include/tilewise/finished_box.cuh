@@ -7,12 +7,13 @@
 #include <tilewise/result_box.cuh>
 
 // INSIDE: the result does not end within a box.
-template <typename Result, typename Epilogue, bool INSIDE = false> struct FinishedBox {
-    using Box = ResultBox<Result>;
+template <typename Box, typename Result, typename Epilogue, bool INSIDE = false> struct FinishedBox {
     using Sum = typename Epilogue::Sum;
-    using Given = typename Epilogue::template Given<2>;
+    static constexpr unsigned NEAR = Box::LIES_ACROSS ? 1 : 2; // sums of a thread that are neighbours in a row
+    using Given = typename Epilogue::template Given<NEAR>;
     static constexpr unsigned LANES = 32, WARPS = 4, WARP_ROWS = Box::ROWS / WARPS;
-    static constexpr unsigned PAIRS = Box::SUMS / 2; // of a thread: two neighbours in a row
+    static constexpr unsigned PAIRS = Box::SUMS / 2; // of a thread: two neighbours in a row, or in a column
+    static constexpr unsigned COUNT = Box::SUMS / NEAR;
     static constexpr unsigned ROW_LANES = Box::COLUMNS / Box::CHUNK, ROUNDS = WARP_ROWS * ROW_LANES / LANES;
     static constexpr unsigned MATRICES = Epilogue::MATRICES, KEPT = Epilogue::KEPT;
 
@@ -41,10 +42,10 @@ template <typename Result, typename Epilogue, bool INSIDE = false> struct Finish
     // `from`, or on its way, and what is kept goes through that too; then what is read of the `next` box follows, if
     // there is `more`.
     template <typename Wait>
-    __device__ void finish(const Sum (&sums)[Box::SUMS], const Given (&given)[PAIRS], const FinishedBox &next, bool more,
+    __device__ void finish(const Sum (&sums)[Box::SUMS], const Given (&given)[COUNT], const FinishedBox &next, bool more,
                            Box &from, Box &to, Wait wait_until_free) const
     {
-        static_assert(sizeof(Result) == 2 || MATRICES + KEPT == 0, "boxes of other elements hold other columns");
+        static_assert((sizeof(Result) == 2 && NEAR == 2) || MATRICES + KEPT == 0, "other boxes hold other neighbours");
         Pairs results[PAIRS / TOGETHER][TOGETHER];
         if (KEPT > 0) wait_until_free(); // there are not enough registers for both
         if (MATRICES > 0) async_copy::wait_for_all(), __syncwarp();
@@ -56,12 +57,18 @@ template <typename Result, typename Epilogue, bool INSIDE = false> struct Finish
 #pragma unroll
             for (unsigned j = 0; j < TOGETHER; ++j) {
                 const unsigned pair = i * TOGETHER + j;
-                Given here = given[pair];
-                if constexpr (MATRICES > 0) epilogue.give_matrix(here, read[j]);
-                typename Epilogue::template Kept<2> of_pair;
-                Sum two[2] = {sums[2 * pair], sums[2 * pair + 1]};
-                epilogue.finish(two, here, of_pair);
-                results[i][j] = narrow_pair<Result>({two[0], two[1]});
+                typename Epilogue::template Kept<NEAR> of_pair;
+                Sum two[2 / NEAR][NEAR];
+#pragma unroll
+                for (unsigned k = 0; k < 2; ++k)
+                    two[k / NEAR][k % NEAR] = sums[2 * pair + k];
+#pragma unroll
+                for (unsigned k = 0; k < 2 / NEAR; ++k) {
+                    Given here = given[2 / NEAR * pair + k];
+                    if constexpr (MATRICES > 0) epilogue.give_matrix(here, read[j]);
+                    epilogue.finish(two[k], here, of_pair);
+                }
+                results[i][j] = narrow_pair<Result>({two[0][0], two[1 / NEAR][1 % NEAR]});
                 if constexpr (KEPT > 0) kept[j] = epilogue.kept_pair(of_pair);
             }
             if constexpr (KEPT > 0) {
@@ -83,24 +90,30 @@ template <typename Result, typename Epilogue, bool INSIDE = false> struct Finish
     }
 
     // Reads what is the same along rows or columns, for the sums of a thread.
-    __device__ void read_lines(Given (&pairs)[PAIRS]) const
+    __device__ void read_lines(Given (&given)[COUNT]) const
     {
         const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % (WARPS * LANES) / LANES;
-        const unsigned down = row + warp * WARP_ROWS + lane / 4, across = column + lane % 4 * 2;
+        // Of its first sum, along the instruction's rows and columns.
+        const unsigned first = warp * 16 + lane / 4, second = lane % 4 * 2;
+        const unsigned down = row + (NEAR == 1 ? second : first), across = column + (NEAR == 1 ? first : second);
         const int signed_down = down, signed_across = across; // EpilogueArray::at() says why
         const bool whole = INSIDE || (row + Box::ROWS <= height && column + Box::COLUMNS <= width);
-        if (whole && epilogue.template lines_lie_at_once<2>(down, across)) {
+        if (whole && epilogue.template lines_lie_at_once<NEAR>(down, across)) {
 #pragma unroll
-            for (unsigned i = 0; i < PAIRS; ++i)
-                pairs[i] = epilogue.template read_lines<2>(signed_down + int(i % 2) * 8, signed_across + int(i / 2) * 8);
+            for (unsigned i = 0; i < COUNT; ++i)
+                given[i] = epilogue.template read_lines<NEAR>(signed_down + int(later_down(i)), signed_across + int(later_across(i)));
         } else {
 #pragma unroll
-            for (unsigned i = 0; i < PAIRS; ++i)
-                pairs[i] = epilogue.template read_lines_within<2>(height, width, down + i % 2 * 8, across + i / 2 * 8);
+            for (unsigned i = 0; i < COUNT; ++i)
+                given[i] = epilogue.template read_lines_within<NEAR>(height, width, down + later_down(i), across + later_across(i));
         }
     }
 
   private:
+    // How many rows and columns behind its first ones a thread's others are.
+    static __device__ constexpr unsigned later_down(unsigned i) { return NEAR == 1 ? i / 4 * 8 + i % 2 : i % 2 * 8; }
+    static __device__ constexpr unsigned later_across(unsigned i) { return NEAR == 1 ? i / 2 % 2 * 8 : i / 2 * 8; }
+
     static __device__ void start_next(const FinishedBox &next, bool more, Box &box)
     {
         if (MATRICES + KEPT == 0) return;

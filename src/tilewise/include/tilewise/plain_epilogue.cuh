@@ -18,6 +18,9 @@ struct PlainEpilogue {
     template <unsigned COUNT> struct Given {};
     template <unsigned COUNT> __device__ Given<COUNT> read(unsigned, unsigned) const { return {}; }
 
+    __device__ void prefetch_lines(unsigned, unsigned) const {}
+    __device__ void prefetch_matrices(unsigned, unsigned) const {}
+
     // Makes their sums what the result's elements are, not yet rounded to their type.
     template <typename Sum, unsigned COUNT>
     __device__ void apply(Sum (&)[COUNT], const Given<COUNT> &, unsigned, unsigned) const

@@ -13,6 +13,7 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
     static constexpr unsigned ROWS = HEIGHT, ROW_BYTES = 128;
     static constexpr unsigned COLUMNS = ROW_BYTES / sizeof(Result);
     static constexpr unsigned CHUNK = 16 / sizeof(Result); // elements in 16 bytes
+    static constexpr bool LIES_ACROSS = ACROSS;
     static constexpr unsigned LINES = ACROSS ? ROWS : COLUMNS;
     static constexpr unsigned SUMS = LINES / 2; // of a thread
     static constexpr unsigned LANES = 32, WARPS = 4;

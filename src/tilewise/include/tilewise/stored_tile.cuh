@@ -22,10 +22,11 @@ template <typename Form> struct StoredTile {
 
     // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
     // of which is put while the other is stored, or an epilogue's arrays are read; or one of sums, where more happens to
-    // them than a thread does to its own (tilewise/finished_box.cuh), or results are bytes. Only results of 16 bits that
-    // nothing happens to lie across in boxes, and only 16 bits fill some of them in part.
-    static constexpr bool FINISHED_IN_BOXES = Fused::IN_BOXES && (sizeof(Result) == 2 || Fused::MATRICES + Fused::KEPT == 0);
-    static constexpr bool FITS_BOXES = sizeof(Result) == 2 ? COLUMNS % 16 == 0 && (Fused::PLAIN || !TRANSPOSED)
+    // them than a thread does to its own (tilewise/finished_box.cuh), or results are bytes. Only results of 16 bits lie
+    // across in boxes, without arrays of the epilogue, and only 16 bits fill some of them in part.
+    static constexpr bool FINISHED_IN_BOXES =
+        Fused::IN_BOXES && (Fused::MATRICES + Fused::KEPT == 0 || (sizeof(Result) == 2 && !TRANSPOSED));
+    static constexpr bool FITS_BOXES = sizeof(Result) == 2 ? COLUMNS % 16 == 0
                                                            : sizeof(Result) == 4 && COLUMNS % 64 == 0 && !TRANSPOSED;
     static constexpr bool BY_ENGINE = !Form::IN_PARTS && (Fused::PLAIN || FINISHED_IN_BOXES) && FITS_BOXES;
     static constexpr bool ACROSS = TRANSPOSED && BY_ENGINE;
@@ -36,17 +37,28 @@ template <typename Form> struct StoredTile {
         char bytes[BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
     };
 
-    // Begins to read what the epilogue reads of a tile, before its products, where boxes of results are for it.
+    // Begins to read what the epilogue reads of a tile, before its products: to L2, or to boxes of results that are for it.
+    // NOTE: else each tile ends with a wait for memory.
     template <typename Fusion>
     static __device__ void fetch_ahead(Buffer &buffer, Place tile, const Fusion &epilogue, const Matrix<Result> &c)
     {
+        if constexpr (Form::IN_PARTS || Fused::PLAIN) return;
+        const unsigned thread = threadIdx.x % WARPGROUP;
+        const Place here = in_result(tile);
+        const unsigned down = TRANSPOSED ? 2 * thread : thread, across = TRANSPOSED ? thread : 2 * thread;
+        epilogue.prefetch_lines(min(here.row + down, c.height - 1), min(here.column + across, c.width - 1));
         if constexpr (BY_ENGINE && FINISHED_IN_BOXES) {
             box_at(0, tile, epilogue, c).start_reading(reinterpret_cast<Box &>(buffer.bytes));
-            const unsigned thread = threadIdx.x % WARPGROUP;
-            epilogue.prefetch_lines(min(tile.row + thread, c.height - 1), min(tile.column + 2 * thread, c.width - 1));
 #pragma unroll 1
             for (unsigned i = 1 + thread / Box::ROWS; i < BOXES; i += WARPGROUP / Box::ROWS)
                 box_at(i, tile, epilogue, c).prefetch();
+        } else if constexpr (Fused::MATRICES > 0) {
+            constexpr unsigned RUN = 64, RUNS = (WIDTH + RUN - 1) / RUN; // elements of 16 bits in a line of L2
+#pragma unroll 1
+            for (unsigned i = thread; i < HEIGHT * RUNS; i += WARPGROUP) {
+                const unsigned row = here.row + i / RUNS, column = here.column + i % RUNS * RUN;
+                if (row < c.height && column < c.width) epilogue.prefetch_matrices(row, column);
+            }
         }
     }
 
@@ -68,10 +80,17 @@ template <typename Form> struct StoredTile {
     }
 
   private:
+    // Rows and columns of C that the part has, and where it begins there.
+    static constexpr unsigned HEIGHT = TRANSPOSED ? COLUMNS : 64 * ROWS_64, WIDTH = TRANSPOSED ? 64 * ROWS_64 : COLUMNS;
+    static __device__ Place in_result(Place tile)
+    {
+        return TRANSPOSED ? Place{tile.column, tile.row, tile.which} : tile;
+    }
+
     // Boxes for 64 rows of it, and in all. The last one of those rows may have fewer lines.
     static constexpr unsigned BOXES_ACROSS = (COLUMNS + Box::LINES - 1) / Box::LINES, BOXES = ROWS_64 * BOXES_ACROSS;
     static constexpr unsigned LAST_LINES = COLUMNS - (BOXES_ACROSS - 1) * Box::LINES;
-    using Finished = FinishedBox<Result, Fused, Form::INSIDE && LAST_LINES == Box::LINES>;
+    using Finished = FinishedBox<Box, Result, Fused, Form::INSIDE && LAST_LINES == Box::LINES>;
 
     static __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
 
@@ -80,8 +99,9 @@ template <typename Form> struct StoredTile {
     static __device__ Finished box_at(unsigned i, Place tile, const Fused &epilogue, const Matrix<Result> &c)
     {
         const unsigned down = tile.row + i / BOXES_ACROSS * 64, across = tile.column + i % BOXES_ACROSS * Box::LINES;
-        const unsigned width = LAST_LINES == Box::LINES ? c.width : min(tile.column + COLUMNS, c.width);
-        return Finished{epilogue, ACROSS ? across : down, ACROSS ? down : across, c.height, width};
+        const unsigned end = LAST_LINES == Box::LINES ? ~0u : tile.column + COLUMNS; // of its lines
+        if (ACROSS) return Finished{epilogue, across, down, min(end, c.height), c.width};
+        return Finished{epilogue, down, across, c.height, min(end, c.width)};
     }
 
     // Box by box: the engine, where C's rows lie as it needs them. Where the epilogue reads arrays, the first copy to the
@@ -107,7 +127,7 @@ template <typename Form> struct StoredTile {
                 wait_for_warpgroup(group);
             };
             if constexpr (FINISHED_IN_BOXES) {
-                typename Finished::Given given[Finished::PAIRS];
+                typename Finished::Given given[Finished::COUNT];
                 here.read_lines(given);
                 typename Finished::Sum numbers[Box::SUMS];
 #pragma unroll

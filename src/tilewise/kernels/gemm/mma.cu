@@ -354,6 +354,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     WarpAdder adder(of_terms, row + reader.place.row, column + reader.place.column);
     dependent_launch::wait_for_previous(row);
     dependent_launch::let_next_begin();
+    // To L2, before the products: else the tile ends with a wait for memory.
+    if constexpr (!Epilogue::PLAIN && SPLIT == 1)
+        epilogue.in_stack(stack, which)
+            .prefetch_lines(min(row + threadIdx.x, c.rows - 1), min(column + threadIdx.x, c.columns - 1));
     if constexpr (STAGES > 2)
         sum_steps(adder, shared, copier_a, copier_b, reader, begin, end);
     else

@@ -301,6 +301,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     };
     dependent_launch::wait_for_previous(first_row);
     dependent_launch::let_next_begin();
+    // To L2, before the products: else the tile ends with a wait for memory.
+    if constexpr (!Fused::PLAIN)
+        epilogue.in_stack(stack, matrix)
+            .prefetch_lines(min(first_row + threadIdx.x, c.rows - 1), min(first_column + threadIdx.x, c.columns - 1));
 #pragma unroll 1
     for (unsigned step = 0; step < STAGES - 1; ++step)
         start(step);

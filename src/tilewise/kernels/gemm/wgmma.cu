@@ -160,7 +160,7 @@ struct StoredForm {
     using Wide = SumRegisterOf<ACCUMULATE>::Wide;
     static constexpr unsigned ROWS_64 = ::ROWS_64, COLUMNS = WARPGROUP_N, WARPGROUPS = CONSUMERS;
     static constexpr bool TRANSPOSED = EXCHANGED, OF_STACK = STACKED, IN_GROUPS = GROUPED, IN_PARTS = PARTS > 1;
-    static constexpr bool INSIDE = WHOLE, SCARCE = Scales::ANY;
+    static constexpr bool INSIDE = WHOLE, SCARCE = Scales::ANY || (WIDENS && WARPGROUP_N > 192);
 };
 using Stored = StoredTile<StoredForm>;
 
@@ -354,7 +354,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                                            unsigned(c.row_stride), c.in_stack(tile.which)};
             Place own = tile; // where the warpgroup's part begins
             own.row += begin;
-            if (SPLIT == 1) Stored::fetch_ahead(shared.results[group], own, here, matrix);
+            Stored::fetch_ahead(shared.results[group], own, here, matrix);
             Sums sums = {};
             if (waits) wait_for_turn(group);
             waits = PINGPONG;

@@ -299,7 +299,7 @@ def work(operands: Operands, settings: Settings) -> Work:
     first, second = lines_of(a, settings["a_in_rows"]), lines_of(b, settings["b_in_rows"])
     boxed = _stores_runs(shape, operands, parts)
     return Work(
-        "wgmma_widened" if shape.widens else UNITS.get(str(settings["element"]), "wgmma_gemm"),
+        _unit(settings),
         shape.tile,
         shape.threads,
         resident=shape.resident,
@@ -323,6 +323,13 @@ def work(operands: Operands, settings: Settings) -> Work:
     )
 
 
+def _unit(settings: Settings) -> str:
+    """The unit of the cost model."""
+    if settings["widened"] != AS_IT_IS:
+        return "wgmma_widened_int8" if settings["widened"] == "int8" else "wgmma_widened"
+    return UNITS.get(str(settings["element"]), "wgmma_gemm")
+
+
 def _scale_clocks(shape: Shape) -> float:
     """What a step takes longer where its sums are scaled, as measured on an H100 on 2026-11-25: by each of them."""
     if not any(shape.scaled):
@@ -339,17 +346,17 @@ def _scale_clocks(shape: Shape) -> float:
 def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
     """Whether 16 bytes are stored at once wherever C's rows begin: from boxes of results, not of sums."""
     plain, size = operands.epilogue.is_plain, operands.c.itemsize
-    if parts > 1 or not (plain or finished_in_boxes(operands)):
+    if parts > 1 or not (plain or finished_in_boxes(operands, shape.exchanged)):
         return False
     if size == 2:
-        return shape.n % 16 == 0 and (plain or not shape.exchanged)
+        return shape.n % 16 == 0
     return size == 4 and shape.n % BOX == 0 and not shape.exchanged
 
 
-def finished_in_boxes(operands: Operands) -> bool:
+def finished_in_boxes(operands: Operands, exchanged: bool) -> bool:
     """Whether the epilogue is done to sums in registers, on their way to boxes of results."""
     form = operands.epilogue
-    return fits_boxes(form) and (operands.c.itemsize == 2 or not boxed_arrays(form))
+    return fits_boxes(form) and (not boxed_arrays(form) or (operands.c.itemsize == 2 and not exchanged))
 
 
 def _types_of(settings: Settings) -> dict[str, object]:

@@ -90,6 +90,7 @@ def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iter
         }
         yield from _schedules(operands, found, sms)
         yield from _splits(operands, found, sms)
+        yield from _parts(operands, found, sms)
 
 
 def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
