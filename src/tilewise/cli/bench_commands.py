@@ -64,7 +64,7 @@ def plans(args: Namespace) -> int:
             f"the first choice is within 5 % of the best for {times.near:.1%} of {count}, at worst {worst:.2f}×"
         )
         if times.wrong:
-            draw.line(f"WRONG: {times.wrong} plans", "bold red")
+            draw.line(f"WRONG: {times.wrong} plan{'s' * (times.wrong != 1)}", "bold red")
     return FAILED if times.wrong else GOOD
 
 

@@ -102,7 +102,8 @@ def _print_figures(figures: TrainingFigures, curves: LossCurves | None, pictures
         verdict = "within" if curves.ok else "NOT within"
         count, share = len(curves.here), f"at most {curves.share:.2f} of it"
         draw.line(
-            f"{count} steps beside float64: with the same weights every loss is {verdict} its bound ({share});"
+            f"{count} step{'s' * (count != 1)} beside float64: "
+            f"with the same weights every loss is {verdict} its bound ({share});"
         )
         draw.line(f"with weights of their own the curves are at most {curves.farthest:.2g} apart")
     for name in pictures:
