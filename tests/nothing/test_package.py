@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import tilewise
+from tests.defaults import COMMAND, GOLDEN, list_defaults
 from tilewise.bench.environment import PACKAGES, versions
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +64,13 @@ def test_every_module_says_what_it_offers_and_has_it() -> None:
         assert hasattr(module, "__all__") or found.ispkg, f"{found.name} does not say what it offers"
         for name in getattr(module, "__all__", ()):
             assert hasattr(module, name), f"{found.name} lacks {name}"
+
+
+def test_what_is_not_given_stays_what_it_is() -> None:
+    """The defaults of all that is offered; and which records can change, which they should only for a reason."""
+    kept, now = GOLDEN.read_text(encoding="utf-8").splitlines(), list_defaults().splitlines()
+    changed = list(difflib.unified_diff(kept, now, "golden", "now", n=0, lineterm=""))
+    assert not changed, "\n".join((f"defaults have changed; if that is meant: {COMMAND}", *changed))
 
 
 def test_importing_loads_nothing_heavy() -> None:
