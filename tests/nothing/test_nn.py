@@ -217,6 +217,13 @@ def test_a_digit_is_put_askew_by_a_fifth_at_most_and_drawn_with_the_pen_where_th
         ("momentum", 1.0),
         ("decay", -1.0),
         ("seed", -1),
+        *(
+            (name, value)
+            for name in ("hidden", "epochs", "limit", "seed")
+            for value in (64.0, 64.5, True, "64")
+        ),
+        *((name, value) for name in ("rate", "momentum", "decay") for value in (-1e-9, True, "0.5", None)),
+        ("batch", "32"),
     ],
 )
 def test_a_wrong_option_is_named(name: str, value: object) -> None:

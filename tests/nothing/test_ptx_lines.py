@@ -141,6 +141,24 @@ def test_the_condition_of_a_branch_is_set_before_it() -> None:
     assert _condition_lines(block) == [4, 3]
 
 
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("ISETP.GE.AND P0, PT, R0, R1, PT", [3]),
+        ("PLOP3.LUT P2, P0, PT, PT, PT, 0x80, 0x0", [3]),  # as the second of two
+        ("LOP3.LUT P0, RZ, R0, 0x1, RZ, 0xc0, !PT", [3]),
+        ("LOP3.LUT R3, P0, R0, 0x1, RZ, 0xc0, !PT", [3]),  # behind the register
+        ("IADD3 R3, P1, P0, R0, R1, RZ", [3]),
+        ("IADD3 R3, P1, R0, R1, RZ", []),  # another
+        ("IADD3.X R3, R0, R1, RZ, P0, !PT", []),  # which is read
+        ("SEL R3, R0, R1, P0", []),
+        ("UISETP.NE.AND UP0, UPT, UR4, URZ, UPT", []),
+    ],
+)
+def test_an_instruction_sets_the_condition_of_a_branch_by_writing_it(text: str, condition: list[int]) -> None:
+    assert _condition_lines(code((3, text), (4, "@P0 BRA `(.L_x_1)"))) == condition
+
+
 def code(*rows: tuple[int, str]) -> list[MachineInstruction]:
     return [MachineInstruction(16 * i, text, ptx=line) for i, (line, text) in enumerate(rows)]
 

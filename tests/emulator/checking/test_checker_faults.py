@@ -370,6 +370,16 @@ def test_arrays_that_are_kept_are_told_with_their_lines() -> None:
     assert not checker.findings
 
 
+def test_a_checker_that_is_entered_again_tells_no_array_twice() -> None:
+    device, checker = open_emulator(), Checker()
+    with checker:
+        kept = device.empty(33, "int32")
+    assert [item.address for item in checker.findings] == [kept.ptr]
+    with checker:
+        more = device.empty(34, "int32")
+    assert [item.address for item in checker.findings] == [kept.ptr, more.ptr]
+
+
 HEAP = """
 __device__ int *block;
 extern "C" __global__ void heap(int take)

@@ -58,6 +58,24 @@ def test_losses_fall_alike_and_ratios_are_of_times(monkeypatch: pytest.MonkeyPat
     assert figures["rows"][0]["microseconds"][OURS] == [3.0, 3.0, 3.0]
 
 
+def test_our_steps_go_back_to_the_first_batch_before_samples_come_to_an_end() -> None:
+    """A graph has 24 steps of 16 samples: 800 samples are enough for two of them."""
+    done: list[Any] = []
+
+    def graph(graded: bool, batches: int) -> Any:
+        assert (graded, batches) == (True, 24)
+        return SimpleNamespace(launch=lambda: done.append("steps"))
+
+    def select(rows: Any) -> None:
+        done.append(len(rows))
+
+    trainer: Any = SimpleNamespace(options=OPTIONS, select=select, graph=graph)
+    steps = train_bench.stage_steps(trainer, 800)
+    for _ in range(5):
+        steps.replay()
+    assert done == [800, "steps", "steps", 800, "steps", "steps", 800, "steps"]
+
+
 @pytest.mark.parametrize("kept", KINDS.values())
 def test_the_rival_goes_back_to_where_it_began(kept: str) -> None:
     network, digits = tw.nn.Network.begin(OPTIONS), tw.nn.load_digits(limit=16)
