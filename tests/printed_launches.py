@@ -10,9 +10,13 @@ import contextlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+from tests.emulator.products.panel_marks import list_panels
+from tilewise.cli import explain_command
 from tilewise.cli.main import main
+from tilewise.explain.explanation import Explanation
 from tilewise.toolchain.nvrtc import version
 
 FOLDER = Path(__file__).parent / "golden" / "launches"
@@ -65,7 +69,6 @@ LINES = {
         f"explain_{rung}": (f"explain {rung} {size}", f"explain {rung} {size} --element 70,100 --json")
         for rung, size in (
             ("04_tiled", "-m 96 -n 160 -k 64 --set tile=16 --gpu a100"),
-            ("08_register_tiled", "-m 128 -n 256 -k 64 --gpu rtx-2060-super"),
             ("09_warp_tiled", "-m 128 -n 256 -k 64 --gpu a100"),
             ("12_multistage", "-m 256 -n 256 -k 128 --gpu h200"),
             ("13_warp_specialised", "-m 128 -n 256 -k 128 --gpu h200"),
@@ -80,8 +83,18 @@ def head() -> str:
 
 
 def show(name: str) -> str:
-    """Each command line, what it prints, and the code that it ends with."""
-    return head() + "\n".join(_shown(LINES[name]))
+    """Each command line, what it prints, and the code that it ends with; and the panels of the last explanation."""
+    explained: list[Explanation] = []
+
+    def explain(*given: Any) -> Explanation:
+        explained.append(real(*given))
+        return explained[-1]
+
+    real = explain_command._explain
+    with mock.patch.object(explain_command, "_explain", explain):
+        shown = [*_shown(LINES[name])]
+    shown += ["\n".join(list_panels(one)) + "\n" for one in explained[-1:]]
+    return head() + "\n".join(shown)
 
 
 def _shown(lines: tuple[str, ...]) -> Iterator[str]:
