@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tilewise.errors import ArgumentError
 from tilewise.interop import numpy_dtype
+from tilewise.kernels.gemm.limits import refuse_types
 from tilewise.kernels.spec import access_bytes
 from tilewise.kernels.stack import TABLE_SIZES, refuse_table, stack_slot, table_size
 from tilewise.operands import Operand, Operands
@@ -149,3 +150,30 @@ def test_tables_take_as_many_matrices_as_arguments_have_room_for(extras: int, si
         assert str(error).startswith(
             f"batch must be at most {fitting[-1]:,} with pointers, not {size + more}"
         )
+
+
+_SUMMED = Epilogue("column_sums(s, acc)", (EpilogueArray("s", "float32", False, True),))
+_SCALED = Epilogue("acc * 2")
+
+
+@pytest.mark.parametrize(
+    ("element", "result", "epilogue", "argument"),
+    [
+        ("int8", "int32", Epilogue(), None),
+        ("int8", "float32", _SCALED, None),
+        ("int8", "int32", _SCALED, "result"),
+        ("int8", "float32", _SUMMED, "epilogue"),
+        ("int32", "int32", Epilogue(), None),
+        ("int32", "int64", Epilogue(), "result"),
+        ("int64", "int64", _SCALED, "epilogue"),
+        ("float64", "float8_e4m3fn", Epilogue(), "result"),
+        ("float64", "float32", _SUMMED, None),
+        ("float32", "float8_e5m2", _SCALED, None),
+    ],
+)
+def test_a_result_that_no_sums_become_is_refused_by_name(
+    element: str, result: str, epilogue: Epilogue, argument: str | None
+) -> None:
+    operands = Operands.of(Problem(8, 8, 8, 1, element, element, result, epilogue=epilogue))
+    refused = refuse_types(operands, {"element": element, "result": result})
+    assert (None if refused is None else refused.argument) == argument

@@ -472,6 +472,42 @@ def test_a_generic_address_is_in_shared_memory_or_not() -> None:
     assert recording.in_shared[stores].tolist() == [True, False, True, False]
 
 
+def test_lanes_that_take_no_part_touch_nothing() -> None:
+    """Whichever they are: a generic store by odd lanes alone is where these store, and of no other elements."""
+    source = """extern "C" __global__ void mm(const float *A, const float *B, float *C, int n, int k) {
+        int at = threadIdx.x;
+        float sum = A[at / n * k] * B[at % n];
+        if (at % 2) C[at] = sum;
+    }"""
+    arrays = [np.ones(shape, "float32") for shape in ((4, 8), (8, 16), (4, 16))]
+    recording = tw.Kernel(source, "mm", "sm_90").record(1, 64, [*arrays, 16, 8])
+    stores = recording.touched("C", EventKind.STORE)
+    wanted = [(lane, (32 * warp + lane) // 16, lane % 16) for warp in (0, 1) for lane in range(1, 32, 2)]
+    found = zip(stores.lane.tolist(), stores.row.tolist(), stores.column.tolist(), strict=True)
+    assert sorted(found) == sorted(wanted)
+    assert not recording.in_shared[recording.events.what == EventKind.STORE].any()
+
+
+def test_where_an_event_is_says_its_first_lane_that_takes_part() -> None:
+    """Through generic addresses, of which a lane that takes none has none."""
+    text = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 c)
+{
+  .reg .u64 %g, %s; .reg .u32 %t; .reg .pred %odd; .shared .align 4 .b8 room[4];
+  ld.param.u64 %g, [c]; mov.u64 %s, room; cvta.shared.u64 %s, %s;
+  mov.u32 %t, %tid.x; and.b32 %t, %t, 1; setp.ne.u32 %odd, %t, 0;
+  @%odd st.u32 [%s], 1; @%odd st.u32 [%g], 2;
+  ret;
+}
+"""
+    recording = tw.Kernel.from_ptx(text, "k").record(1, 32, [np.zeros(1, np.uint32)])
+    stores = recording.events.what == EventKind.STORE
+    assert recording.in_shared[stores].tolist() == [True, False]
+    assert {*recording.events.mask[stores].tolist()} == {0xAAAA_AAAA}
+
+
 def test_each_kind_of_event_has_its_space_its_bytes_and_its_lanes() -> None:
     lines = [line for line, _ in LOGGED]
     own = ".local .b32 own; mov.b32 %r1, 0; mov.b32 %r2, 0;" + "".join(

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.emulator.layout import RANK_SHIFT
+from tilewise.emulator.layout import RANK_SHIFT, WINDOW, WINDOWS
 from tilewise.emulator.running.fault_report import Details, Range, Waiting, deadlock, describe_fault
+from tilewise.emulator.support.tensor_map_layout import OF_MAPS, WRONG
 
 ARRAYS = [Range(1 << 20, 64, "x"), Range((1 << 20) + 256, 1000, "y")]
 X, Y = (item.start for item in ARRAYS)
@@ -54,6 +55,28 @@ def test_other_memory_is_told_with_its_size() -> None:
         told = "shared" if space == "own" else space
         said = describe_fault(found, (1, 1, 1), [], build, 4096)
         assert said == f"out-of-bounds write of 8 bytes at {told} address 0x5000: {size}"
+
+
+@pytest.mark.parametrize("space", ["param", "const", "shared"])
+def test_a_tensor_map_of_a_wrong_copy_is_told_with_the_memory_it_lies_in(space: str) -> None:
+    """That whose window has its address; what lies beyond a window's end is in global memory."""
+    first = WINDOWS[space]
+    for address, where in (
+        (first, f"{space} address 0x0"),
+        (first + WINDOW - 1, f"{space} address {WINDOW - 1:#x}"),
+        (first + WINDOW, f"global address {first + WINDOW:#x}"),
+        (first - 1, f"global address {first - 1:#x}"),
+    ):
+        found = Details("BAD_COPY", "read", "generic", address, 6, (0, 0, 0))
+        said = describe_fault(found, (1, 1, 1), [], cast(Any, None), 0)
+        assert said == f"the tensor map at {where} and a copy: a size of it is 0"
+
+
+def test_a_wrong_number_of_a_bulk_copy_is_told() -> None:
+    for why in (0, *range(OF_MAPS.stop, len(WRONG))):
+        found = Details("BAD_COPY", "read", "generic", 0x18, why, (0, 0, 0))
+        said = describe_fault(found, (1, 1, 1), [], cast(Any, None), 0)
+        assert said == f"a bulk copy: {WRONG[why]} (0x18)"
 
 
 @given(st.tuples(*[st.integers(1, 3)] * 3), st.tuples(*[st.integers(0, 3)] * 3), st.data())
