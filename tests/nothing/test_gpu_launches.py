@@ -535,6 +535,20 @@ def test_a_kernel_that_is_loaded_is_called_by_its_name_and_its_gpu(monkeypatch: 
         kernel.check_threads(Launch((1, 1, 1), (1024, 1, 1)))
 
 
+def test_binaries_without_a_key_are_told_apart_by_what_is_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as other people's machine code: with kernels of one name, and loaded once each."""
+    libraries = LoadedLibraries({}, {})
+    for module in (launches, words):
+        monkeypatch.setattr(module, "driver", lambda: libraries)
+    monkeypatch.setattr(launches, "core", lambda: libraries)
+    programs = launches.Programs("gpu:1", "sm_90a", StartedLaunches(()).device._scope)
+    entries = {"k": Entry("k", ())}
+    one, other, again = (Binary("sm_90a", "", code, entries) for code in (b"one", b"other", b"one"))
+    kernels = [programs.function(binary, "k") for binary in (one, other, again)]
+    assert kernels[2] is kernels[0] is not kernels[1]
+    assert libraries.loaded == [b"one", b"other"]
+
+
 @pytest.mark.parametrize(("cubin", "what"), [(b"machine code", "machine code for sm_80"), (None, "PTX")])
 def test_what_cannot_be_loaded_is_named(
     monkeypatch: pytest.MonkeyPatch, cubin: bytes | None, what: str

@@ -104,6 +104,34 @@ def test_each_of_a_row_of_launches_waits_for_the_one_before(order: str | int, bl
         assert np.array_equal(x.numpy(), np.full(32 * blocks, 6)) == bool(wait)
 
 
+@pytest.mark.parametrize("order", ["eager", "late", 1, 2])
+def test_lanes_that_wait_for_something_else_wait_on_when_the_launch_before_has_ended(
+    order: str | int,
+) -> None:
+    """Even ones wait for the launch, odd ones at a barrier that the even ones come to afterwards."""
+    source = """
+    extern "C" __global__ void parted(const int *x, int *y)
+    {
+        __shared__ int s[64];
+        s[threadIdx.x] = 0;
+        __syncthreads();
+        if (threadIdx.x % 2 == 0) {
+            asm volatile("griddepcontrol.wait;" ::: "memory");
+            s[threadIdx.x] = x[blockIdx.x * 64 + threadIdx.x];
+            asm volatile("barrier.sync 1, 64;" ::: "memory");
+        } else {
+            asm volatile("barrier.sync 1, 64;" ::: "memory");
+            y[blockIdx.x * 64 + threadIdx.x] = s[threadIdx.x ^ 33];
+        }
+    }
+    """
+    device = tw.device("emulator", order=order)
+    x, y = device.array(np.full(SIZE, 10, np.int32)), device.array(np.zeros(SIZE, np.int32))
+    tw.Kernel(SOURCE, "fill", "sm_90")(5, 64, [x, 100], device=device)
+    tw.Kernel(source, "parted", "sm_90")(5, 64, [x, y], device=device, programmatic=True)
+    assert np.array_equal(y.numpy(), np.where(THREAD % 2, 100 + (THREAD ^ 33), 0))
+
+
 @pytest.mark.parametrize("order", ["late", 1, "eager"])
 def test_the_checker_names_the_read_that_comes_too_early(order: str | int) -> None:
     device = tw.device("emulator")
