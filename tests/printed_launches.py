@@ -16,6 +16,7 @@ from unittest import mock
 from tests.emulator.products.panel_marks import list_panels
 from tilewise.cli import explain_command
 from tilewise.cli.main import main
+from tilewise.explain.climb import Climb, explain_ladder
 from tilewise.explain.explanation import Explanation
 from tilewise.toolchain.nvrtc import version
 
@@ -26,6 +27,7 @@ _ARRAYS = "--arg f32[1536] --arg new:f32[384] --arg zeros:s32[8] --arg 4 --arg 5
 _MIXED = f"mixed.cu --kernel mixed --grid 3,2 --block 64 {_ARRAYS}"
 _BOTH = f"--compare mixed.cu mixed.cu --kernel mixed --grid 3,2 --block 64 {_ARRAYS} --gpu a100"
 _CHOSEN = "--metrics launch__*,l1tex__data_bank_conflicts_pipe_lsu_mem_shared.*,tilewise__*"
+_CLIMBED = ("02_one_block", "04_tiled", "05_tiled_conflicted")  # for the whole ladder, which takes long
 _SECONDS = 1.25e-3  # what a run takes, in place of what it took
 
 # Command lines by the name of the file that has what they print.
@@ -65,6 +67,7 @@ LINES = {
         f"explain {_MIXED} --gpu a100 --json",
         f"explain {_MIXED} --gpu a100 --element 0,70 --thread 1,6 --line 10",
     ),
+    "explain_ladder": ("explain ladder", "explain ladder --json"),
     **{
         f"explain_{rung}": (f"explain {rung} {size}", f"explain {rung} {size} --element 70,100 --json")
         for rung, size in (
@@ -84,14 +87,18 @@ def head() -> str:
 
 def show(name: str) -> str:
     """Each command line, what it prints, and the code that it ends with; and the panels of the last explanation."""
-    explained: list[Explanation] = []
+    explained: list[Explanation | Climb] = []
 
     def explain(*given: Any) -> Explanation:
-        explained.append(real(*given))
-        return explained[-1]
+        explained.append(found := real(*given))
+        return found
+
+    def climb(*given: Any) -> Climb:
+        explained.append(found := explain_ladder(*given, rungs=_CLIMBED))
+        return found
 
     real = explain_command._explain
-    with mock.patch.object(explain_command, "_explain", explain):
+    with mock.patch.multiple(explain_command, _explain=explain, explain_ladder=climb):
         shown = [*_shown(LINES[name])]
     shown += ["\n".join(list_panels(one)) + "\n" for one in explained[-1:]]
     return head() + "\n".join(shown)

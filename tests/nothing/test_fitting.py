@@ -330,3 +330,13 @@ def test_what_was_found_is_printed_by_name(
         monkeypatch.setattr(sys, "argv", argv)
         with pytest.raises(SystemExit, match=f"usage.*{UNIT}"):
             searching.main()
+
+
+def test_the_search_is_a_command_that_says_what_it_needs() -> None:
+    given = [sys.executable, "-m", "tilewise.planner.search"]
+    done = subprocess.run(given, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        done.stderr
+        == "usage: python -m tilewise.planner.search wgmma_gemm|wgmma_widened|wgmma_widened_int8 SECONDS FILE…\n"
+    )

@@ -10,6 +10,7 @@ import pytest
 from tilewise import interop
 from tilewise.errors import ArgumentError
 from tilewise.interop import HOST
+from tilewise.interop.jax.xla_buffers import XlaBuffer, XlaLibrary
 
 jax: Any = pytest.importorskip("jax")
 
@@ -62,3 +63,36 @@ def test_other_jax_arrays_that_have_no_view() -> None:
         interop.view("a", donated)
     with pytest.raises(ArgumentError, match="a must have numbers as elements"):
         interop.view("a", jax.random.key(0))
+
+
+def test_memory_within_a_call_is_xlas_own() -> None:
+    """On a GPU; and NumPy's on the host. What is made goes the way of what it is like."""
+    asked: list[int] = []
+
+    def allocate(nbytes: int) -> int:
+        asked.append(nbytes)
+        return 4096
+
+    library = XlaLibrary()
+    given = XlaBuffer.in_rows(64, (4, 5), "float16", space=(2, 1), stream=7, allocate=allocate)
+    view = library.view("a", given)
+    assert (view.ptr, view.shape, view.strides, view.dtype, view.space) == (
+        64,
+        (4, 5),
+        (5, 1),
+        "float16",
+        (2, 1),
+    )
+    assert library.stream(view) == 7
+    made = library.empty((3, 4, 5), "float32", view)
+    assert asked == [3 * 4 * 5 * 4]
+    assert (made.ptr, made.shape, made.strides, made.dtype) == (4096, (3, 4, 5), (20, 5, 1), "float32")
+    assert (made.space, made.stream, made.allocate) == ((2, 1), 7, allocate)
+    turned = made.transposed()
+    assert (turned.ptr, turned.shape, turned.strides) == (4096, (3, 5, 4), (20, 1, 5))
+    assert (turned.dtype, turned.space, turned.stream, turned.allocate) == ("float32", (2, 1), 7, allocate)
+    here = library.view("a", XlaBuffer.in_rows(64, (4, 5), "float16", space=HOST))
+    there = library.empty((2, 3), "bfloat16", here)
+    assert isinstance(there, np.ndarray) and (there.shape, there.dtype.name) == ((2, 3), "bfloat16")
+    assert library.stream(here) is None and asked == [240]
+    assert library.move("b", HOST) == "jax.device_put(b, …)"

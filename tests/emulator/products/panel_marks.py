@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 import tilewise as tw
+from tilewise.explain.climb import Climb
 from tilewise.explain.explanation import Explanation
 from tilewise.explain.panel import Panel
 
@@ -36,9 +37,11 @@ def list_marks(found: Explanation) -> str:
     return "\n".join(lines) + "\n"
 
 
-def list_panels(found: Explanation) -> Iterator[str]:
-    """The marks of every panel, its table, and what its script has to work with."""
+def list_panels(found: Explanation | Climb) -> Iterator[str]:
+    """The marks of every panel but what is made of others, its table, and what its script has to work with."""
     for panel in found.panels:
+        if panel.key == "beside":
+            continue
         yield from _marks_of(panel)
         yield f"  guess: {panel.guess}"
         if panel.table:

@@ -98,6 +98,17 @@ class Own(torch.nn.Linear):  # type: ignore[misc]
         return super().forward(x) * 2
 
 
+def with_weight(weight: Any) -> Any:
+    """A layer whose weight is another, or none of its parameters."""
+    layer = nn.Linear(2, 2)
+    layer._parameters["weight"] = weight
+    return layer
+
+
+class OwnWeight(torch.nn.Parameter):  # type: ignore[misc]
+    pass
+
+
 def test_what_a_layer_does_not_take_over() -> None:
     with pytest.raises(UnknownNameError, match="activation 'swish' is not known"):
         Linear(2, 2, activation="swish")
@@ -106,8 +117,20 @@ def test_what_a_layer_does_not_take_over() -> None:
         (torch.nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)), "is a Parametrized"),
         (nn.Linear(2, 2, dtype=torch.complex64), "has a weight of torch.complex64"),
         (nn.ReLU(), "is a ReLU"),
+        (Linear(2, 2), "is tilewise's already"),
+        (with_weight(None), "computes its weight"),
+        (
+            with_weight(OwnWeight(torch.ones(2, 2))),
+            "has a weight that is a OwnWeight of layout torch.strided",
+        ),
+        (
+            with_weight(nn.Parameter(torch.eye(2).to_sparse())),
+            "has a weight that is a Parameter of layout torch.sparse_coo",
+        ),
     ):
-        with pytest.raises(ArgumentError, match=rf"^module must be a plain torch\.nn\.Linear, not '{why}"):
+        with pytest.raises(
+            ArgumentError, match=rf"^module must be a plain torch\.nn\.Linear, not ['\"]{why}"
+        ):
             Linear.from_torch(module)
 
 
