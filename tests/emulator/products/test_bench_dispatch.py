@@ -1,0 +1,115 @@
+"""``tilewise bench dispatch`` without a GPU: which calls are timed there, and that what is wrong is not."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewise
+from tilewise.bench import dispatch
+from tilewise.bench.product import WrongResult
+from tilewise.devices import gpu
+
+torch: Any = pytest.importorskip("torch")
+
+Calls = dict[str, Callable[[], Any]]
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[Calls]:
+    """The calls that would be timed on a GPU, with the emulator and PyTorch's CPU in its place, and no clock."""
+    found: list[Calls] = []
+
+    def time(calls: Calls, rounds: int, batch: int, settle: Callable[[], Any]) -> dict[str, float]:
+        assert (rounds, batch) == (7, 200)
+        settle()
+        found.append(calls)
+        return {name: float(number) for number, name in enumerate(calls)}
+
+    monkeypatch.setenv("TILEWISE_DEVICE", "emulator")
+    monkeypatch.setattr(gpu, "open", lambda _ordinal: tilewise.device("emulator"))
+    for name in ("_torch_operands", "_torch_extras"):
+        made = getattr(dispatch, name)("cpu")
+        monkeypatch.setattr(dispatch, name, lambda place, made=made: made if place == "cuda:0" else None)
+    monkeypatch.setattr(dispatch, "_time_in_turns", time)
+    return found
+
+
+def test_whole_calls_are_timed_beside_torchs(timed: list[Calls]) -> None:
+    """All of them multiply, and give what they say that they give."""
+    found = dispatch._measure_on_gpu(7)
+    (calls,) = timed
+    assert found == {"gpu": tilewise.device("emulator").title} | {name: i for i, name in enumerate(calls)}
+    assert {*found} <= {*dispatch.DispatchTimes.__slots__}
+    a, b, out = dispatch._torch_operands("cuda:0")
+    wanted = (a.float() @ b.float()).numpy()
+    for name in ("call_us", "torch_us", "call_alloc_us", "torch_alloc_us", "python_us"):
+        out.zero_()
+        made = calls[name]()
+        assert abs(made.float().numpy() - wanted).max() < 0.25
+        assert (made is out or made.data_ptr() == out.data_ptr()) == ("alloc" not in name)
+    given = np.asarray(calls["own_alloc_us"]().numpy(), np.float32)
+    assert np.array_equal(np.asarray(calls["own_us"]().numpy(), np.float32), given) and given.any()
+    assert calls["prepared_us"]() is None
+
+
+def test_without_pytorch_calls_on_arrays_of_our_own_are_timed(
+    timed: list[Calls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    dispatch._measure_on_gpu(7)
+    assert [*timed[0]] == ["own_us", "own_alloc_us", "prepared_us"]
+
+
+@pytest.mark.parametrize("wrong_with", ["out", "a new result"])
+def test_a_wrong_call_is_not_timed(
+    timed: list[Calls], monkeypatch: pytest.MonkeyPatch, wrong_with: str
+) -> None:
+    def wrong(a: Any, b: Any, out: Any = None) -> Any:
+        of = (b, a) if (out is not None) == (wrong_with == "out") else (a, b)
+        return tilewise.matmul(*of, out=out)
+
+    monkeypatch.setattr(dispatch, "matmul", wrong)
+    with pytest.raises(WrongResult, match=r"^tw\.matmul is wrong on the GPU: off by"):
+        dispatch._measure_on_gpu(7)
+    assert not timed
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_run_is_of_our_share_and_of_the_whole_where_there_is_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, gpus: int
+) -> None:
+    share: dict[str, Any] = {"tensors": "some", **dict.fromkeys(dispatch._SHARE_KEYS, 1)}
+    monkeypatch.setattr(dispatch, "_measure_share", lambda rounds: share if rounds == 7 else {})
+    monkeypatch.setattr(dispatch, "_measure_on_gpu", lambda rounds: {"gpu": "a GPU", "own_us": float(rounds)})
+    monkeypatch.setattr(gpu, "count", lambda: gpus)
+    seen: list[tuple[int, int, str]] = []
+    found = dispatch.bench_dispatch(7, lambda *done: seen.append(done))
+    assert seen == [(0, 2, "our share"), (1, 2, "on the GPU")]
+    assert (found.rounds, found.tensors, found.share_us) == (7, "some", 1)
+    assert (found.gpu, found.own_us) == (("a GPU", 7.0) if gpus else (None, None))
+
+
+def test_the_time_of_a_call_is_without_the_loops_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In turns, after two calls that do not count; never below 0."""
+    now, done = [0], list[str]()
+
+    def call(name: str, nanoseconds: int) -> Callable[[], Any]:
+        def called() -> None:
+            done.append(name)
+            now[0] += nanoseconds
+
+        return called
+
+    monkeypatch.setattr("tilewise.bench.dispatch.time.perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(dispatch, "_empty_turn", lambda batch: 0.5 if batch == 3 else 0.0)
+    calls = {"slow": call("slow", 2_500), "quick": call("quick", 400)}
+    settled: list[int] = []
+    found = dispatch._time_in_turns(calls, 2, 3, lambda: settled.append(len(done)))
+    assert found == {"slow": 2.0, "quick": 0.0}
+    assert done == [*["slow"] * 2, *["quick"] * 2, *([*["slow"] * 3, *["quick"] * 3] * 2)]
+    assert settled == [4, 7, 10, 13]
