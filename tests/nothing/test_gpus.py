@@ -558,3 +558,19 @@ def test_memory_spaces(gpu: Gpu) -> None:
 def test_memory_spaces_by_name() -> None:
     assert gpus.memory_spaces("RTX 2060 SUPER") == gpus.memory_spaces(find("rtx-2060-super"))
     assert "64 KiB a block (48 KiB without opting in), 64 KiB an SM" in str(gpus.memory_spaces("t4")[2])
+
+
+def is_power_of_two(number: int) -> bool:
+    return number > 0 and not number & number - 1
+
+
+def test_figures_of_a_multiprocessor_are_powers_of_two_or_whole_parts() -> None:
+    """Multiply-adds a clock, sizes of clusters and of what shared memory is given out in; threads in whole warps."""
+    for of in table.PER_CAPABILITY.values():
+        rates = of.per_clock.values()
+        assert all(map(is_power_of_two, (*rates, of.shared_unit, of.cluster_blocks, of.cluster_blocks_optin)))
+        assert of.threads_per_sm % 512 == 0 and of.blocks_per_sm % 8 == 0 and of.barriers_per_sm % 8 == 0
+        assert of.shared_reserved in (0, 1_024) and of.cluster_blocks <= of.cluster_blocks_optin
+        assert [*of.carveouts] == sorted({*of.carveouts}) and all(size % 4 == 0 for size in of.carveouts)
+    for rates_of in table.RATES.values():
+        assert all(map(is_power_of_two, rates_of.values()))

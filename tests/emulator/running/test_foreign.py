@@ -12,9 +12,10 @@ import pytest
 
 import tilewise as tw
 from tests.harness.lanes import Array, entry
-from tilewise.errors import PtxError
+from tilewise.errors import KernelFault, PtxError
 
 COUNT = 64
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64"
 REGISTERS = """.reg .b32 %t, %a, %d, %x, %y; .reg .b64 %in, %out, %off, %l; .reg .f32 %f; .reg .f64 %g;
 .reg .pred %p, %q; .reg .b16 %h;"""
 
@@ -309,6 +310,50 @@ def test_a_label_belongs_to_its_block(rng: np.random.Generator) -> None:
 def test_a_branch_that_names_no_label_or_several(branch: str) -> None:
     with pytest.raises(PtxError, match=r"PTX line \d+: a branch wants one label"):
         results([f"{branch} A:"], np.zeros(1, np.int32))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("later", ["", "add.u32 %r1, %r1, 3;"])
+def test_all_lanes_go_by_one_entry_of_a_table_of_targets(which: int, later: str) -> None:
+    """The index is a parameter; what it is changed to in between is for the next time that it is looked at."""
+    text = f"""{HEAD}
+.visible .entry k(.param .u64 out, .param .u32 which)
+{{
+  .reg .b32 %r<4>; .reg .b64 %rd<3>;
+  ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [which];
+  mov.u32 %r3, %tid.x; mul.wide.u32 %rd2, %r3, 4; add.u64 %rd1, %rd1, %rd2;
+T: .branchtargets A, B, C;
+  brx.idx.uni %r1, T;
+A: mov.u32 %r2, 10; {later} bra E;
+B: mov.u32 %r2, 20; {later} bra E;
+C: mov.u32 %r2, 30; {later}
+E: add.u32 %r2, %r2, %r1; add.u32 %r2, %r2, %r3;
+  st.global.u32 [%rd1], %r2;
+  ret;
+}}
+"""
+    out = np.zeros(64, np.uint32)
+    tw.Kernel.from_ptx(text, "k")(1, 64, [out, which], device="emulator")
+    assert np.array_equal(out, 10 * (which + 1) + which + (3 if later else 0) + np.arange(64))
+
+
+def test_an_index_beyond_a_table_of_targets_is_a_fault_for_all_lanes_alike() -> None:
+    text = f"""{HEAD}
+.visible .entry k(.param .u32 which)
+{{
+  .reg .b32 %r<2>;
+  ld.param.u32 %r1, [which];
+T: .branchtargets A, A;
+  brx.idx %r1, T;
+A: ret;
+}}
+"""
+    kernel = tw.Kernel.from_ptx(text, "k")
+    for which in (0, 1):
+        kernel(1, 32, [which], device="emulator")
+    for which in (2, 2**32 - 1):
+        with pytest.raises(KernelFault, match="index"):
+            kernel(1, 32, [which], device="emulator")
 
 
 @pytest.mark.parametrize("code", ["bra NOWHERE;", "T: .branchtargets A, NOWHERE; brx.idx 0, T; A:"])
