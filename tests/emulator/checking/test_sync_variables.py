@@ -1,0 +1,39 @@
+"""What threads synchronise by: each address by itself, however many there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+
+FLAGS = 64
+SOURCE = """extern "C" __global__ void passed(int *flags, int *out, int raised, int looked_at, int shared)
+{
+    __shared__ int mine[64], value;
+    mine[threadIdx.x] = 0;
+    __syncthreads();
+    int at = threadIdx.x ? raised : looked_at, seen;
+    unsigned here = __cvta_generic_to_shared(mine + at);
+    if (threadIdx.x == 32) {
+        value = raised;
+        if (shared) asm volatile("red.release.cta.shared.add.s32 [%0], 1;" ::"r"(here) : "memory");
+        else asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flags + at) : "memory");
+    }
+    if (threadIdx.x == 0) {
+        if (shared) asm volatile("atom.acquire.cta.shared.add.s32 %0, [%1], 1;" : "=r"(seen) : "r"(here) : "memory");
+        else asm volatile("atom.acquire.gpu.global.add.s32 %0, [%1], 1;" : "=r"(seen) : "l"(flags + at) : "memory");
+        out[0] = value + seen;
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+def test_who_looks_at_another_flag_than_the_one_that_was_raised_has_not_waited(shared: int) -> None:
+    """Whichever of many flags these are: no two of them are taken for one."""
+    kernel = tw.Kernel(SOURCE, "passed", "sm_90")
+    for looked_at in range(FLAGS):
+        given = [np.zeros(FLAGS, np.int32), np.zeros(1, np.int32), 5, looked_at, shared]
+        found = {item.kind for item in kernel.check(1, FLAGS, given, order="eager")}
+        assert found == (set() if looked_at == 5 else {"read-write"}), looked_at
