@@ -34,6 +34,7 @@ from tilewise.call_stub import (
     CallStub,
     TensorPattern,
     available,
+    builtin,
     slot_offset,
 )
 from tilewise.call_stub.machine_code import is_supported_python
@@ -396,3 +397,13 @@ def test_a_slot_is_found_where_it_lies() -> None:
     for name in ("nothing", "__init__", "__class__"):
         with pytest.raises(ArgumentError, match="slot"):
             slot_offset(Array, name)
+
+
+@pytest.mark.parametrize(("known", "other"), [("_DESCRIPTOR_BYTES", 56), ("_OBJECT_SLOT", 6)])
+def test_objects_that_are_laid_out_otherwise_are_refused(
+    monkeypatch: pytest.MonkeyPatch, known: str, other: int
+) -> None:
+    """As a Python may have them that is not known yet."""
+    monkeypatch.setattr(builtin, known, other)
+    with pytest.raises(ArgumentError, match=r"^CallStub needs objects laid out as in CPython 3\.11 to 3\.14"):
+        slot_offset(Array, "description")

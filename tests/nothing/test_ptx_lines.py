@@ -18,6 +18,7 @@ from tilewise.instruments.flow import (
     _least_squares,
     _ptx_branch,
     _routine_runs,
+    _share_unrolled_turns,
 )
 from tilewise.instruments.machine import (
     Machine,
@@ -129,6 +130,32 @@ def test_a_routine_that_every_thread_calls_runs_as_often_as_its_line(text: str, 
     (line,) = _by_line(counts_of(ran(4, "div", 0, 7, on=3))).values()
     figures = _routine_runs(MachineInstruction(0, text, ptx=4), {4: line})
     assert (None if figures is None else int(figures[0])) == runs
+
+
+@pytest.mark.parametrize(
+    ("copies", "turns", "shared"),
+    [
+        ({2: 4, 5: 1}, 11, {2: 2, 5: 3}),  # twice four at a time, and three alone
+        ({2: 1, 5: 4}, 11, {5: 2, 2: 3}),
+        ({2: 2, 5: 4, 7: 1}, 7, {5: 1, 2: 1, 7: 1}),
+        ({2: 4, 5: 4, 7: 1}, 9, {5: 2, 2: 0, 7: 1}),  # of as many, the one further down
+        ({2: 1, 5: 1}, 6, {5: 6, 2: 0}),
+        ({2: 3}, 6, {}),  # in one place alone
+    ],
+)
+def test_turns_of_a_loop_are_shared_out_among_its_copies(
+    copies: dict[int, int], turns: int, shared: dict[int, int]
+) -> None:
+    blocks = [
+        [MachineInstruction(0, "LDS R0, [R4]", ptx=4)] * copies.get(number, 0)
+        for number in range(max(copies) + 1)
+    ]
+    warps = np.array([2, 20])
+    lines = _by_line(counts_of(ran(4, "ld.shared.f32", 0, 2 * turns)))
+    found = _share_unrolled_turns(blocks, [*copies], lines, {}, warps)
+    assert {number: runs.tolist() for number, runs in found.items()} == {
+        number: [2 * each, 20 * each] for number, each in shared.items()
+    }
 
 
 def test_the_condition_of_a_branch_is_set_before_it() -> None:
