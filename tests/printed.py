@@ -160,6 +160,12 @@ def _product_cases() -> Iterator[Case]:
     two = " ".join(["96x80x112"] * len(TUNED))
     lines = (f"tune {two}", f"tune {two} --json", "tune --list", "tune --list --json")
     yield Case("tune", (*lines, "tune --forget", "tune --forget --json"), instead)
+    instead = instead | {
+        "tilewise.cli.tune_command.file_of": _gives(None),
+        "tilewise.cli.tune_command.tune": _gives(TUNED[1]),
+    }
+    lines = ("tune 96x80x112 96x80x112", "tune 96x80x112 --json", "tune --list", "tune --list --json")
+    yield Case("tune without a directory", lines, instead)
 
 
 CASES = {case.name: case for case in _cases()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tilewise.bench.gemm_cases import parse_shape
@@ -47,9 +48,9 @@ def _measure(args: Namespace) -> int:
                 _print(found[-1])
     if args.json:
         path = file_of(target_of_device(device))
-        draw.write_json("tune", {"file": str(path), "products": [one.to_dict() for one in found]})
+        draw.write_json("tune", {"file": _name(path), "products": [one.to_dict() for one in found]})
     elif len(found) > 1:
-        draw.heading(f"{len(found)} products, kept in {file_of(target_of_device(device))}")
+        draw.heading(f"{len(found)} products, kept {_place(file_of(target_of_device(device)))}")
     return FAILED if any(one.wrong for one in found) else GOOD
 
 
@@ -84,10 +85,10 @@ def _look_after(args: Namespace) -> int:
     plans = {} if path is None else read(path)
     if args.json:
         draw.write_json(
-            "tune", {"file": str(path), "plans": len(plans), "dropped": dropped, "kept": _kept(plans)}
+            "tune", {"file": _name(path), "plans": len(plans), "dropped": dropped, "kept": _kept(plans)}
         )
         return GOOD
-    draw.heading(f"measured plans for {device.title}: {len(plans)}, in {path}")
+    draw.heading(f"measured plans for {device.title}: {len(plans)}, {_place(path)}")
     if args.forget:
         draw.line(f"{dropped} dropped")
     rows = [
@@ -100,6 +101,14 @@ def _look_after(args: Namespace) -> int:
     columns = ["product", "kernel", "measured µs", "gain", "date", ""]
     draw.table(columns, rows, right=["measured µs", "gain"])
     return GOOD
+
+
+def _name(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _place(path: Path | None) -> str:
+    return "nowhere: there is no directory for a cache" if path is None else f"in {path}"
 
 
 def _kept(plans: Mapping[str, KeptPlan]) -> dict[str, Any]:
