@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -386,3 +388,24 @@ def test_the_command_marks_the_plan_with_another_result(
 def test_wrong_use(capsys: pytest.CaptureFixture[str], argv: list[str], message: str) -> None:
     code, out, err = run(capsys, *argv)
     assert (code, out) == (2, "") and message in err
+
+
+def test_plans_that_nobody_asks_for_any_more_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are being compiled are waited for, and the others never begin."""
+    go, begun = threading.Event(), list[int]()
+
+    def bind(number: int, *_: object) -> int:
+        begun.append(number)
+        if number:
+            go.wait(30)
+        return number
+
+    monkeypatch.setattr(plan_trials, "bind", bind)
+    candidates: Any = [SimpleNamespace(spec=i, settings={}, operands=None) for i in range(100)]
+    bounds: Any = bind_all(open_emulator(), operands_of(8, 8, 8), candidates)
+    assert next(bounds) == 0
+    threading.Timer(0.05, go.set).start()
+    bounds.close()
+    go.wait(30)
+    time.sleep(0.1)
+    assert len(begun) < 100
