@@ -565,3 +565,27 @@ def test_what_cannot_be_loaded_is_named(
     doing = rf"NO_BINARY_FOR_GPU.*while loading {what} with kernel 'tiled' on gpu:1 \(sm_90a\)"
     with pytest.raises(DeviceError, match=doing):
         programs.function(binary, "tiled")
+
+
+class BindingsError(Exception):
+    """One of cuda.core's, which is no RuntimeError."""
+
+    __module__ = "cuda.core._utils"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (BindingsError("it\ndid not\twork"), "it did not work, while loading"),
+        (BindingsError(), "BindingsError, while loading"),
+        (RuntimeError("no memory"), "no memory, while loading"),
+        (DeviceError("as it is"), "as it is"),
+        (ValueError("a mistake of ours"), None),
+        (KeyError("cuda."), None),
+    ],
+    ids=repr,
+)
+def test_errors_of_the_drivers_bindings_become_ours_and_no_others(error: Exception, said: str | None) -> None:
+    found = words.translate_error(error, "loading")
+    assert (None if found is None else str(found)) == said
+    assert found is None or isinstance(found, DeviceError)
