@@ -101,18 +101,19 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false>
         if (whole && epilogue.template lines_lie_at_once<NEAR>(down, across)) {
 #pragma unroll
             for (unsigned i = 0; i < COUNT; ++i)
-                given[i] = epilogue.template read_lines<NEAR>(signed_down + int(later_down(i)), signed_across + int(later_across(i)));
+                given[i] = epilogue.template read_lines<NEAR>(signed_down + later_down(i), signed_across + later_across(i));
         } else {
 #pragma unroll
             for (unsigned i = 0; i < COUNT; ++i)
-                given[i] = epilogue.template read_lines_within<NEAR>(height, width, down + later_down(i), across + later_across(i));
+                given[i] = epilogue.template read_lines_within<NEAR>(height, width, down + later_down(i),
+                                                                     across + later_across(i));
         }
     }
 
   private:
     // How many rows and columns behind its first ones a thread's others are.
-    static __device__ constexpr unsigned later_down(unsigned i) { return NEAR == 1 ? i / 4 * 8 + i % 2 : i % 2 * 8; }
-    static __device__ constexpr unsigned later_across(unsigned i) { return NEAR == 1 ? i / 2 % 2 * 8 : i / 2 * 8; }
+    static __device__ constexpr int later_down(int i) { return NEAR == 1 ? i / 4 * 8 + i % 2 : i % 2 * 8; }
+    static __device__ constexpr int later_across(int i) { return NEAR == 1 ? i / 2 % 2 * 8 : i / 2 * 8; }
 
     static __device__ void start_next(const FinishedBox &next, bool more, Box &box)
     {

@@ -12,8 +12,8 @@
 
 // Form: the part has ROWS_64 instructions below one another, each 64×COLUMNS, and so many WARPGROUPS multiply at once. What is
 // Fused makes Results of its sums, which are Wide ones in boxes. Its rows are those of C, or C's columns, if it is
-// TRANSPOSED. C is one OF_STACK; or its rows lie IN_GROUPS; or it is IN_PARTS, which are added up later. Or tiles lie INSIDE
-// of it all. Registers are SCARCE where more is kept in them than sums.
+// TRANSPOSED. C is one OF_STACK; or its rows lie IN_GROUPS; or it is IN_PARTS, which are added up later, or IN_CLUSTERS, by
+// others than this. Or tiles lie INSIDE of it all. Registers are SCARCE where more is kept in them than sums.
 template <typename Form> struct StoredTile {
     using Result = typename Form::Result;
     using Fused = typename Form::Fused;
@@ -47,7 +47,7 @@ template <typename Form> struct StoredTile {
         const Place here = in_result(tile);
         const unsigned down = TRANSPOSED ? 2 * thread : thread, across = TRANSPOSED ? thread : 2 * thread;
         epilogue.prefetch_lines(min(here.row + down, c.height - 1), min(here.column + across, c.width - 1));
-        if constexpr (BY_ENGINE && FINISHED_IN_BOXES) {
+        if constexpr (BY_ENGINE && FINISHED_IN_BOXES && !Form::IN_CLUSTERS) {
             box_at(0, tile, epilogue, c).start_reading(reinterpret_cast<Box &>(buffer.bytes));
 #pragma unroll 1
             for (unsigned i = 1 + thread / Box::ROWS; i < BOXES; i += WARPGROUP / Box::ROWS)

@@ -159,7 +159,8 @@ struct StoredForm {
     using Fused = ::Fused;
     using Wide = SumRegisterOf<ACCUMULATE>::Wide;
     static constexpr unsigned ROWS_64 = ::ROWS_64, COLUMNS = WARPGROUP_N, WARPGROUPS = CONSUMERS;
-    static constexpr bool TRANSPOSED = EXCHANGED, OF_STACK = STACKED, IN_GROUPS = GROUPED, IN_PARTS = PARTS > 1;
+    static constexpr bool TRANSPOSED = EXCHANGED, OF_STACK = STACKED, IN_GROUPS = GROUPED;
+    static constexpr bool IN_PARTS = PARTS > 1, IN_CLUSTERS = SPLIT > 1;
     static constexpr bool INSIDE = WHOLE, SCARCE = Scales::ANY || (WIDENS && WARPGROUP_N > 192);
 };
 using Stored = StoredTile<StoredForm>;
