@@ -48,9 +48,9 @@ def _measure(args: Namespace) -> int:
                 _print(found[-1])
     if args.json:
         path = file_of(target_of_device(device))
-        draw.write_json("tune", {"file": _name(path), "products": [one.to_dict() for one in found]})
+        draw.write_json("tune", {"file": _path_for_json(path), "products": [one.to_dict() for one in found]})
     elif len(found) > 1:
-        draw.heading(f"{len(found)} products, kept {_place(file_of(target_of_device(device)))}")
+        draw.heading(f"{len(found)} products, kept {_say_where(file_of(target_of_device(device)))}")
     return FAILED if any(one.wrong for one in found) else GOOD
 
 
@@ -85,10 +85,11 @@ def _look_after(args: Namespace) -> int:
     plans = {} if path is None else read(path)
     if args.json:
         draw.write_json(
-            "tune", {"file": _name(path), "plans": len(plans), "dropped": dropped, "kept": _kept(plans)}
+            "tune",
+            {"file": _path_for_json(path), "plans": len(plans), "dropped": dropped, "kept": _kept(plans)},
         )
         return GOOD
-    draw.heading(f"measured plans for {device.title}: {len(plans)}, {_place(path)}")
+    draw.heading(f"measured plans for {device.title}: {len(plans)}, {_say_where(path)}")
     if args.forget:
         draw.line(f"{dropped} dropped")
     rows = [
@@ -103,11 +104,13 @@ def _look_after(args: Namespace) -> int:
     return GOOD
 
 
-def _name(path: Path | None) -> str | None:
+def _path_for_json(path: Path | None) -> str | None:
+    """The file of measured plans; None where none are kept."""
     return None if path is None else str(path)
 
 
-def _place(path: Path | None) -> str:
+def _say_where(path: Path | None) -> str:
+    """Where measured plans are kept, as part of a sentence."""
     return "nowhere: there is no directory for a cache" if path is None else f"in {path}"
 
 

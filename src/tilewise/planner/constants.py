@@ -121,9 +121,10 @@ _WGMMA = UnitCost(
 # among plans of 151 more problems; those of wgmma_gemm and of clusters, and how lines count that are read in part, from
 # one among these and plans of 394 problems on H100s (2026-11-26): `python -m tilewise.planner.search`. So do those of
 # exact32, from 26 plans, those of 8 bits, from 312 plans of 21 problems, and those of 8 bits beside 16, from 692 of 72
-# (2026-11-28), of sums times a scale for each column. Those of simt, with its shares of waiting (kernels/gemm/simt.py),
-# come from a random search near what they had been, among plans of 44 problems on an H100 (2026-11-27), and so do those
-# of mma_f64, of 17; what is said of vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26).
+# (2026-11-28), of sums times a scale for each column; there half of the times of vectors had to be predicted within
+# 11 % as well. Those of simt, with its shares of waiting (kernels/gemm/simt.py), come from a random search near what
+# they had been, among plans of 44 problems on an H100 (2026-11-27), and so do those of mma_f64, of 17; what is said of
+# vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,

@@ -109,13 +109,17 @@ template <> inline __device__ auto widen_two(const float8_e4m3fn *both)
 }
 #endif
 
+// The number n of which this byte has 128 + n: its bits behind those of 2²³, which is faster than a conversion.
+inline __device__ float32 widen_shifted_byte(unsigned bytes, unsigned which)
+{
+    return __uint_as_float(__byte_perm(bytes, 0x4b000000, 0x7440 + which)) - 8388736.0f;
+}
+
 template <typename Sum, typename T> inline __device__ auto widen_two_to(const T *both)
 {
     if constexpr (SAME<T, int8> && SAME<Sum, float32>) {
-        // The bits of 128 + n behind those of 2²³: faster than a conversion.
         const unsigned bits = *reinterpret_cast<const unsigned short *>(both) ^ 0x8080;
-        return float2{__uint_as_float(__byte_perm(bits, 0x4b000000, 0x7440)) - 8388736.0f,
-                      __uint_as_float(__byte_perm(bits, 0x4b000000, 0x7441)) - 8388736.0f};
+        return float2{widen_shifted_byte(bits, 0), widen_shifted_byte(bits, 1)};
     } else {
         return widen_two(both);
     }
@@ -131,13 +135,12 @@ template <typename Sum, unsigned COUNT, typename T> inline __device__ void widen
     }
 }
 
-// The same of four bytes that share a register, as above.
-template <typename Sum> inline __device__ void widen_run(Sum (&wide)[4], unsigned bytes)
+// The same of four of int8 that share a register.
+inline __device__ void widen_run(float32 (&wide)[4], unsigned bytes)
 {
-    bytes ^= 0x80808080;
 #pragma unroll
     for (unsigned i = 0; i < 4; ++i)
-        wide[i] = __uint_as_float(__byte_perm(bytes, 0x4b000000, 0x7440 + i)) - 8388736.0f;
+        wide[i] = widen_shifted_byte(bytes ^ 0x80808080, i);
 }
 
 // The sum as the number that it stands for, before something happens to it.

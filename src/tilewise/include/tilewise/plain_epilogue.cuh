@@ -19,7 +19,6 @@ struct PlainEpilogue {
     template <unsigned COUNT> __device__ Given<COUNT> read(unsigned, unsigned) const { return {}; }
 
     __device__ void prefetch_lines(unsigned, unsigned) const {}
-    __device__ void prefetch_matrices(unsigned, unsigned) const {}
 
     // Makes their sums what the result's elements are, not yet rounded to their type.
     template <typename Sum, unsigned COUNT>
