@@ -202,12 +202,16 @@ def test_matrices_of_any_size_are_scaled(largest: float) -> None:
 
 
 def test_zeros_and_few_elements_cost_nothing_of_the_others() -> None:
-    """Rows and columns of zeros, a selection of rows, and half of all elements zero: no bit is lost for them."""
+    """Rows and columns of zeros, a selection of rows, and half of all elements zero: no bit is lost for them.
+
+    Of 5,000 draws the median was 3.8 and the largest 5.2, one in 700 above 5; with A cut to 21 bits the least of 150
+    was 8.8.
+    """
     a = np.maximum(normal(130, 256), 0)
     a[3], a[:, 9] = 0, 0
     one_hot = np.eye(256, 70, dtype=np.float32)
     for b in (np.maximum(normal(256, 70), 0), one_hot):
-        assert units_off(in_parts(a, b), a, b) <= 5
+        assert units_off(in_parts(a, b), a, b) < 6.5
 
 
 def test_an_epilogue_and_what_the_result_held() -> None:
