@@ -3,7 +3,6 @@ no change that nobody has seen (``tests/golden/code``)."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.generated_code import (
     main_loop,
     summary,
 )
+from tests.golden_text import assert_unchanged
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm import FAMILIES
 from tilewise.toolchain.binary import Binary
@@ -82,10 +82,7 @@ def test_a_change_of_the_code_is_seen(case: Case) -> None:
         )
     now = summary(case)
     golden = next((part for part in parts if part.splitlines()[0] == now.splitlines()[0]), "")
-    changed = list(
-        difflib.unified_diff(golden.splitlines(), now.splitlines(), "golden", "now", n=8, lineterm="")
-    )
-    assert not changed, "\n".join((f"the code has changed; if that is meant: {COMMAND}", *changed))
+    assert_unchanged(golden, now, "the code", COMMAND, context=8)
 
 
 @pytest.mark.parametrize("kernel", FAMILIES)

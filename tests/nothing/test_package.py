@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -17,6 +16,7 @@ import pytest
 
 import tilewise
 from tests.defaults import COMMAND, GOLDEN, list_defaults
+from tests.golden_text import assert_unchanged
 from tilewise.bench.environment import PACKAGES, versions
 
 ROOT = Path(__file__).parents[2]
@@ -68,9 +68,7 @@ def test_every_module_says_what_it_offers_and_has_it() -> None:
 
 def test_what_is_not_given_stays_what_it_is() -> None:
     """The defaults of all that is offered; and which records can change, which they should only for a reason."""
-    kept, now = GOLDEN.read_text(encoding="utf-8").splitlines(), list_defaults().splitlines()
-    changed = list(difflib.unified_diff(kept, now, "golden", "now", n=0, lineterm=""))
-    assert not changed, "\n".join((f"defaults have changed; if that is meant: {COMMAND}", *changed))
+    assert_unchanged(GOLDEN.read_text(encoding="utf-8"), list_defaults(), GOLDEN.name, COMMAND, context=0)
 
 
 def test_importing_loads_nothing_heavy() -> None:

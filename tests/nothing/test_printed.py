@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 import pytest
 
+from tests.golden_text import assert_unchanged
 from tests.printed import (
     CASES,
     COMMAND,
@@ -21,12 +21,7 @@ from tests.printed import (
 
 
 def assert_same(kept: Path, now: str) -> None:
-    changed = list(
-        difflib.unified_diff(
-            kept.read_text(encoding="utf-8").splitlines(), now.splitlines(), "golden", "now", lineterm=""
-        )
-    )
-    assert not changed, "\n".join((f"{kept.name} has changed; if that is meant: {COMMAND}", *changed))
+    assert_unchanged(kept.read_text(encoding="utf-8"), now, kept.name, COMMAND)
 
 
 @pytest.mark.parametrize("name", CASES)
