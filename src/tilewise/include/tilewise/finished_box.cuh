@@ -41,13 +41,12 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false>
     // Makes sums of a thread results in the box `to`, once that is free. What is read of each element is in the box
     // `from`, or on its way, and what is kept goes through that too; then what is read of the `next` box follows, if
     // there is `more`.
-    template <typename Wait>
-    __device__ void finish(const Sum (&sums)[Box::SUMS], const Given (&given)[COUNT], const FinishedBox &next, bool more,
+    template <bool LINES_AHEAD, typename Wait>
+    __device__ void finish(const Sum (&sums)[Box::SUMS], Given (&given)[COUNT], const FinishedBox &next, bool more,
                            Box &from, Box &to, Wait wait_until_free) const
     {
         static_assert((sizeof(Result) == 2 && NEAR == 2) || MATRICES + KEPT == 0, "other boxes hold other neighbours");
         Pairs results[PAIRS / TOGETHER][TOGETHER];
-        if (KEPT > 0) wait_until_free(); // there are not enough registers for both
         if (MATRICES > 0) async_copy::wait_for_all(), __syncwarp();
 #pragma unroll
         for (unsigned i = 0; i < PAIRS / TOGETHER; ++i) {
@@ -71,7 +70,9 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false>
                 results[i][j] = narrow_pair<Result>({two[0][0], two[1 / NEAR][1 % NEAR]});
                 if constexpr (KEPT > 0) kept[j] = epilogue.kept_pair(of_pair);
             }
+            if (LINES_AHEAD && more && i + 1 == PAIRS / TOGETHER) next.read_lines(given);
             if constexpr (KEPT > 0) {
+                if (i == 0) wait_until_free(); // there are not enough registers for all results and what is kept
                 to.put_pairs(results[i], i);
                 __syncwarp(); // all have taken what lies there
                 from.put_pairs(kept, i);

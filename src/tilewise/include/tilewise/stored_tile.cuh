@@ -19,6 +19,8 @@ template <typename Form> struct StoredTile {
     using Fused = typename Form::Fused;
     static constexpr unsigned WARPGROUP = 128, ROWS_64 = Form::ROWS_64, COLUMNS = Form::COLUMNS;
     static constexpr bool TRANSPOSED = Form::TRANSPOSED;
+    static constexpr unsigned OF_LINE = sizeof(typename Fused::template Given<1>); // bytes that it reads for an element
+    static constexpr bool SCARCE = Form::SCARCE || (OF_LINE > 8 && ROWS_64 * COLUMNS >= 256);
 
     // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
     // of which is put while the other is stored, or an epilogue's arrays are read; or one of sums, where more happens to
@@ -33,14 +35,23 @@ template <typename Form> struct StoredTile {
     static constexpr unsigned BOX_HEIGHT = TRANSPOSED && COLUMNS < 64 ? COLUMNS : 64;
     using Box = ResultBox<Result, ACROSS, ACROSS ? BOX_HEIGHT : 64>;
     using BoxOfSums = SumBox<TRANSPOSED, BOX_HEIGHT, typename Form::Wide>;
+    // What boxes read along rows and columns, of a thread.
+    struct Lines {
+        typename Fused::template Given<ACROSS ? 1 : 2> given[Box::SUMS / (ACROSS ? 1 : 2)];
+    };
     struct alignas(1024) Buffer {
         char bytes[BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
     };
 
-    // Begins to read what the epilogue reads of a tile, before its products: to L2, or to boxes of results that are for it.
-    // NOTE: else each tile ends with a wait for memory.
+    // Whether what boxes read along rows and columns is read before it is needed, as there are registers for it.
+    static constexpr bool LINES_AHEAD = BY_ENGINE && FINISHED_IN_BOXES && !Form::IN_CLUSTERS && !SCARCE &&
+                                        Form::WARPGROUPS < 3 && ROWS_64 * COLUMNS / 2 + 4 * OF_LINE <= 144;
+
+    // Begins to read what the epilogue reads of a tile, before its products: to L2, to boxes of results that are for it, or
+    // the first box's lines to registers. NOTE: else each tile ends with a wait for memory.
     template <typename Fusion>
-    static __device__ void fetch_ahead(Buffer &buffer, Place tile, const Fusion &epilogue, const Matrix<Result> &c)
+    static __device__ void fetch_ahead(Buffer &buffer, Lines &lines, Place tile, const Fusion &epilogue,
+                                       const Matrix<Result> &c)
     {
         if constexpr (Form::IN_PARTS || Fused::PLAIN) return;
         const unsigned thread = threadIdx.x % WARPGROUP;
@@ -49,6 +60,7 @@ template <typename Form> struct StoredTile {
         epilogue.prefetch_lines(min(here.row + down, c.height - 1), min(here.column + across, c.width - 1));
         if constexpr (BY_ENGINE && FINISHED_IN_BOXES && !Form::IN_CLUSTERS) {
             box_at(0, tile, epilogue, c).start_reading(reinterpret_cast<Box &>(buffer.bytes));
+            if constexpr (LINES_AHEAD) box_at(0, tile, epilogue, c).read_lines(lines.given);
 #pragma unroll 1
             for (unsigned i = 1 + thread / Box::ROWS; i < BOXES; i += WARPGROUP / Box::ROWS)
                 box_at(i, tile, epilogue, c).prefetch();
@@ -64,11 +76,11 @@ template <typename Form> struct StoredTile {
 
     // Stores it. `aligned`: C's rows begin at multiples of 16 bytes; then `map` describes it, where the engine stores.
     template <typename Register, unsigned COUNT>
-    static __device__ void store(Buffer &buffer, const Register (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
-                                 const TensorMap &map, const Fused &epilogue, const Matrix<Result> &c, bool aligned)
+    static __device__ void store(Buffer &buffer, const Register (&sums)[ROWS_64][COUNT], Lines &lines, unsigned group,
+                                 Place tile, const TensorMap &map, const Fused &epilogue, const Matrix<Result> &c, bool aligned)
     {
         if constexpr (BY_ENGINE)
-            store_results(buffer, sums, group, tile, map, epilogue, c, aligned);
+            store_results(buffer, sums, lines, group, tile, map, epilogue, c, aligned);
         else
             store_sums(buffer, sums, group, tile, epilogue, c, aligned);
     }
@@ -107,13 +119,14 @@ template <typename Form> struct StoredTile {
     // Box by box: the engine, where C's rows lie as it needs them. Where the epilogue reads arrays, the first copy to the
     // first box has been started.
     template <typename Register, unsigned COUNT>
-    static __device__ void store_results(Buffer &buffer, const Register (&sums)[ROWS_64][COUNT], unsigned group, Place tile,
-                                         const TensorMap &map, const Fused &epilogue, Matrix<Result> c, bool by_engine)
+    static __device__ void store_results(Buffer &buffer, const Register (&sums)[ROWS_64][COUNT], Lines &lines, unsigned group,
+                                         Place tile, const TensorMap &map, const Fused &epilogue, Matrix<Result> c,
+                                         bool by_engine)
     {
         auto &boxes = reinterpret_cast<Box(&)[2]>(buffer.bytes);
         constexpr bool BESIDE = FINISHED_IN_BOXES && Fused::MATRICES + Fused::KEPT > 0; // the first is for its arrays
         const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
-        constexpr unsigned COPIES = Form::SCARCE ? BOXES : 1; // how a box is stored is compiled once, if registers allow
+        constexpr unsigned COPIES = SCARCE ? BOXES : 1; // how a box is stored is compiled once, if registers allow
         constexpr unsigned ROWS_AT_ONCE = COPIES == 1 && ROWS_64 * COUNT <= 160 ? 2 : 1; // as they and the code's length do
 #pragma unroll COPIES
         for (unsigned i = 0; i < BOXES; ++i) {
@@ -127,8 +140,8 @@ template <typename Form> struct StoredTile {
                 wait_for_warpgroup(group);
             };
             if constexpr (FINISHED_IN_BOXES) {
-                typename Finished::Given given[Finished::COUNT];
-                here.read_lines(given);
+                const Finished next = box_at(i + 1, tile, epilogue, c);
+                if (!LINES_AHEAD) here.read_lines(lines.given);
                 typename Finished::Sum numbers[Box::SUMS];
 #pragma unroll
                 for (unsigned j = 0; j < BOXES; ++j)
@@ -136,8 +149,7 @@ template <typename Form> struct StoredTile {
                         asm volatile(""); // NOTE: or the compiler selects each number from those of all boxes
                         take_numbers(numbers, sums[j / BOXES_ACROSS], j % BOXES_ACROSS * Box::SUMS);
                     }
-                const Finished next = box_at(i + 1, tile, epilogue, c);
-                here.finish(numbers, given, next, i + 1 < BOXES, boxes[0], box, wait_until_free);
+                here.template finish<LINES_AHEAD>(numbers, lines.given, next, i + 1 < BOXES, boxes[0], box, wait_until_free);
             } else {
                 wait_until_free();
 #pragma unroll

@@ -161,7 +161,8 @@ struct StoredForm {
     static constexpr unsigned ROWS_64 = ::ROWS_64, COLUMNS = WARPGROUP_N, WARPGROUPS = CONSUMERS;
     static constexpr bool TRANSPOSED = EXCHANGED, OF_STACK = STACKED, IN_GROUPS = GROUPED;
     static constexpr bool IN_PARTS = PARTS > 1, IN_CLUSTERS = SPLIT > 1;
-    static constexpr bool INSIDE = WHOLE, SCARCE = Scales::ANY || (WIDENS && WARPGROUP_N > 192);
+    static constexpr bool INSIDE = WHOLE;
+    static constexpr bool SCARCE = Scales::ANY || (IN_STEPS && !Fused::PLAIN) || (WIDENS && WARPGROUP_N > 192);
 };
 using Stored = StoredTile<StoredForm>;
 
@@ -355,7 +356,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                                            unsigned(c.row_stride), c.in_stack(tile.which)};
             Place own = tile; // where the warpgroup's part begins
             own.row += begin;
-            Stored::fetch_ahead(shared.results[group], own, here, matrix);
+            Stored::Lines lines;
+            Stored::fetch_ahead(shared.results[group], lines, own, here, matrix);
             Sums sums = {};
             if (waits) wait_for_turn(group);
             waits = PINGPONG;
@@ -372,7 +374,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                 const unsigned row = EXCHANGED ? tile.column : tile.row, column = EXCHANGED ? tile.row : tile.column;
                 partial.add_share<SPLIT, CONSUMERS * WARPGROUP>(tiles.rank, row, column, matrix, here, aligned);
             } else {
-                Stored::store(shared.results[group], sums.at, group, own, map_c, here, matrix, aligned);
+                Stored::store(shared.results[group], sums.at, lines, group, own, map_c, here, matrix, aligned);
             }
         }
         Stored::wait_for_engine(aligned);
