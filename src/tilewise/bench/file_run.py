@@ -92,7 +92,7 @@ class FileRun:
         return {
             "kernel": launch.kernel.name,
             "device": self.device.name,
-            "arch": self.device.arch if used else launch.kernel.arch,
+            "arch": launch.kernel.arch,
             "grid": list(dim3("grid", launch.grid)),
             "block": list(dim3("block", launch.block)),
             "seed": launch.seed,

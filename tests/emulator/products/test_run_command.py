@@ -77,6 +77,19 @@ def test_an_output_is_printed_and_saved(capsys: pytest.CaptureFixture[str], file
     assert shown == [2.5 * i for i in range(100)]
 
 
+def test_the_device_that_is_named_is_the_only_one_asked(
+    capsys: pytest.CaptureFixture[str], file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWISE_DEVICE", "gpu:1000")  # what is not named, and cannot be opened
+    launch = [file, *scale(4), "--device", "emulator"]
+    code, out, err = run(capsys, *launch)
+    assert (code, err) == (0, "") and out.startswith("scale of k.cu, on emulator\n")
+    assert [run_json(capsys, "run", *launch, *more)["arch"] for more in ([], ["--arch", "sm_80"])] == [
+        open_emulator().arch,
+        "sm_80",
+    ]
+
+
 def test_an_output_without_elements_is_called_that(capsys: pytest.CaptureFixture[str], file: str) -> None:
     launch = ["--kernel", "scale", "--grid", "1", "--block", "32"]
     code, out, _ = run(
