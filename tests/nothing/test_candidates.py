@@ -328,7 +328,7 @@ def test_wgmma_splits_k_as_far_as_the_gpu_has_room_for_its_clusters(
         splits = [one for one in (2, 3, 4, 5, 6, 7, 8, 12, 16) if count * one <= 2 * sms and steps >= 2 * one]
         expected += [(name, split, 1) for split in splits if fits]
         for split in (1, 8):
-            parts = min(sms // (count * split), steps // split // 4, 16)
+            parts = min(sms // (count * split), steps // split // 4, 32)
             if small and parts > 1 and (split == 1 or fits):
                 expected.append((name, split, parts))
         for cluster, blocks in (("1x1", 1), ("2x1", 2)):

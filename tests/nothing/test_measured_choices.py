@@ -192,6 +192,19 @@ def test_products_that_last_are_planned_for_the_power_that_lasts() -> None:
     assert judge(plans, bursts).worst > 1.04
 
 
+def test_gradients_of_weights_are_split_along_k() -> None:
+    """Sixteen products as these have them, of which four are chosen 10 to 17 % from the best: see the tuning log."""
+    quality = judge(read(RESULTS / "plans-2026-11-28-deep.json"), H200)
+    assert len(quality.ratios) == 16 and quality.worst <= 1.17 and quality.mean <= 1.041
+
+
+def test_an_h200_under_load_that_lasts_is_predicted() -> None:
+    """Twelve products of 550 to 1,100 GFLOP, whose clocks power decides."""
+    quality = judge(read(RESULTS / "sustained-2026-11-28.json"), H200)
+    assert len(quality.ratios) == 12 and quality.worst <= 1.02 and quality.mean <= 1.006
+    assert quality.median_error <= 0.025
+
+
 def test_constants_are_fitted_to_plans_of_one_gpu() -> None:
     h100, h200 = RESULTS / "plans-2026-11-25-h100.json", RESULTS / "plans-2026-11-23-exact32.json"
     assert {one.run for one in read_of_gpu([h100, h200], "h200")} == {h200.name}
