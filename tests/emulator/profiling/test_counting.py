@@ -10,7 +10,7 @@ import pytest
 import tilewise as tw
 from tests.harness.counts import Array, banks, copy_passes, copy_waves, counted, groups, pieces
 from tilewise.emulator.profiling.accesses import LaneAccess
-from tilewise.emulator.profiling.counted import AccessCounts
+from tilewise.emulator.profiling.counted import AccessCounts, Counts
 from tilewise.emulator.profiling.counting import BLOCK_COUNTS
 
 HEAD = """.version 8.0
@@ -116,6 +116,46 @@ def test_any_lanes(width: int) -> None:
                 least = min(pieces(at, active, width, 32), -(-int(active.sum()) * width // 32))
                 assert place.least.sum() == least, context
                 assert place.outside.sum() == 1 and place.shared.sum() == 0, context
+
+
+FIGURES = ("shared", "outside", "sectors", "least", "asked", "lines", "sharing", "distinct", "turns")
+
+
+def figures(counts: Counts) -> dict[str, int]:
+    """What each access of a launch came to."""
+    found: dict[str, int] = {}
+    for i, place in enumerate(counts.places()):
+        found |= {f"{i} {name}": int(getattr(place, name).sum()) for name in FIGURES}
+        for name in ("waves", "phases", "ideals"):
+            widths = getattr(place, name).items()
+            found |= {f"{i} {name} of {width}": int(figure.sum()) for width, figure in widths}
+    return found
+
+
+@pytest.mark.parametrize("width", [1, 4, 16])
+def test_lanes_that_lay_so_before_count_for_what_they_come_to_here(width: int) -> None:
+    """Warps whose lanes lie as those of an earlier warp lay, but elsewhere: in all as much as each of them alone."""
+    seed = int(np.random.default_rng().integers(2**32))
+    rng = np.random.default_rng(seed)
+    type_, register = TYPES[width], REGISTER[width]
+    atomic = "red.global.add.u32 [%rd5], %r9; red.shared.add.u32 [%r5], %r9;" if width == 4 else ""
+    k = kernel(
+        f"""ld.global.{type_} {register}, [%rd5];
+        st.{type_} [%rd5], {register};
+        ld.shared.{type_} {register}, [%r5];
+        {atomic}"""
+    )
+    rows = []
+    for lanes in (np.arange(32, dtype=np.int32) * width, *(offsets(rng, width) % 4096 for _ in range(3))):
+        rows += [lanes + start for start in (0, 32, 64, 96, 128, *rng.integers(0, 128 // width, 2) * width)]
+    where = rng.permutation(np.array(rows, np.int32))
+    data = tw.device("emulator").array(np.zeros(65536, np.uint8))
+    alone: dict[str, int] = {}
+    for row in where:
+        for name, figure in figures(counted(k, 1, 32, [row, data, -1])).items():
+            alone[name] = alone.get(name, 0) + figure
+    together = figures(counted(k, 1, 32 * len(where), [where, data, -1]))
+    assert together == alone, f"seed {seed}"
 
 
 def turns(at: Array, active: Array, width: int, cached: bool) -> int:

@@ -21,7 +21,7 @@ WAYS = 8
 WIDTHS = (1, 2, 4, 8, 16)
 FIGURES = 21
 _ALL = f"<{FIGURES} x i64>"
-_BASE = ~31  # lanes are remembered by their distance from a multiple of 32 bytes
+_BASE = ~127  # lanes are remembered by their distance from the beginning of a cache line
 _WINDOW_BIT = 56  # generic addresses of other spaces than global memory have a bit from here on
 
 
@@ -74,7 +74,8 @@ def _count_access(
         _one_lane(r)
         r.give()
     base = first & _BASE
-    way = r.item(ways, (first >> 2) & (WAYS - 1), WAY.SIZE)
+    number = ((first >> 2) ^ ((first >> 5) & 3)) & (WAYS - 1)
+    way = r.item(ways, number, WAY.SIZE)
     window = r.resize(first >> _WINDOW_BIT, "i32", False)
     many = vector("i64")
     away = r.load(many, addresses.ref, 64) - r.splat(base)
