@@ -262,6 +262,22 @@ def test_lanes_that_are_no_members_change_no_reduction() -> None:
                 assert result[lanes_of(active)[0]] == reduced(op, type_, a[lanes_of(active)]), (row, value)
 
 
+def test_of_floats_of_which_few_are_numbers_those_count() -> None:
+    """None, or one of any lane: NaN only where there is none, or where it is asked for."""
+    cases = [(op, extra) for op in ("min", "max") for extra in ("", ".abs", ".NaN", ".abs.NaN")]
+    rows = [
+        f"redux.sync.{op}{extra}.f32 {{d}}, {{a}}, {mask};" for op, extra in cases for mask in ("-1", "{m}")
+    ]
+    every = np.full(32, 0xFFFF_FFFF, np.uint32)
+    for numbers in ([], [0], [1], [30], [31], [0, 31], LANES[1:], LANES):
+        a = np.where(np.arange(32) % 2, 0x7FC0_0001, 0xFFFF_FFFF).astype(np.uint32)
+        a[list(numbers)] = np.resize([0xC020_0000, 0x3F80_0000, 0x8000_0000], len(numbers))
+        results = run(rows, [a, a, a, every])
+        for i, (op, extra) in enumerate(cases):
+            for result in results[2 * i : 2 * i + 2]:
+                assert (result == reduced_real(op, extra, a)).all(), (op, extra, numbers)
+
+
 def test_a_reduction_of_a_literal() -> None:
     """1.5 is a double in the text, and a float here."""
     assert set(run(["redux.sync.max.f32 {d}, 1.5, -1;"], [words(np.random.default_rng(1))] * 4)[0]) == {
