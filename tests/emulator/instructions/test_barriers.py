@@ -228,3 +228,21 @@ def test_behind_a_barrier_that_there_is_not_nothing_happens(come: str) -> None:
     with pytest.raises(tw.errors.KernelFault, match="a barrier above 15"):
         kernel(1, 32, [out, 16], device=device)
     assert out.numpy() == 1
+
+
+@pytest.mark.parametrize("leaving", [0, 1, 2])
+@every_order
+def test_lanes_that_leave_one_by_one_come_to_no_barrier(leaving: int, order: str | int) -> None:
+    """Of the other two warps one reads behind a barrier of 64 threads what the other writes before it."""
+    reader, writer = (warp for warp in range(3) if warp != leaving)
+    found = launched(
+        f"""__shared__ int s[32];
+        if (t / 32 == {leaving}) {{ o[t] = l; for (int i = 0; i < 32; ++i)
+            asm volatile("{{ .reg .pred p; setp.eq.u32 p, %0, %1; @p exit; }}" :: "r"(l), "r"(i)); }}
+        if (t / 32 == {writer}) {{ s[l] = 100 + l; asm volatile("bar.sync 1, 64;" ::: "memory"); o[t] = l; }}
+        if (t / 32 == {reader}) {{ asm volatile("bar.sync 1, 64;" ::: "memory"); o[t] = s[l]; }}""",
+        order,
+    )
+    assert found[32 * reader :][:32].tolist() == [100 + lane for lane in range(32)]
+    for warp in (leaving, writer):
+        assert found[32 * warp :][:32].tolist() == [*range(32)]
