@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tilewise.launch import Parameter
@@ -52,6 +53,8 @@ NOTHING: Known = ("", None, None)
         ("signed char *x", "int8", True),
         ("bool *x", "bool", True),
         ("unsigned short *x", "uint16", True),
+        ("long *x", np.dtype("l").name, True),
+        ("const unsigned long *x", np.dtype("L").name, False),
         ("uint8_t *x", "uint8", True),
         ("const ::std::int64_t *x", "int64", False),
         ("__half *x", "float16", True),
@@ -228,6 +231,20 @@ def test_what_a_type_points_to(mangled: str, types: list[tuple[str, str | None, 
         for one in parameter_types(mangled)
     ]
     assert found == types
+
+
+@pytest.mark.parametrize(
+    ("mangled", "types"),
+    [
+        ("_ZN1a1fEPfi", ["float *", "int"]),
+        ("_ZN1a1bL1cEPfi", ["float *", "int"]),
+        ("_ZN1a1fEPNS_3BoxES1_", ["a::Box *", "a::Box *"]),  # S_ is a, S0_ a::Box, S1_ a pointer to that
+        ("_ZN1a1fIfEEvPT_i", ["float *", "int"]),  # of an instance of a template the first is what it returns
+        ("_Z1fIiEvPT_f", ["int *", "float"]),
+    ],
+)
+def test_parameters_of_functions_in_namespaces(mangled: str, types: list[str]) -> None:
+    assert [one.text for one in parameter_types(mangled)] == types
 
 
 def test_a_template_with_its_arguments_is_one_type_to_come_back_to() -> None:

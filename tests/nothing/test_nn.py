@@ -407,6 +407,32 @@ def test_a_step_in_float64_goes_down_the_slope_of_the_loss(momentum: float) -> N
         array[:] = before
 
 
+def test_losses_may_be_off_by_the_roundings_of_weights_and_of_what_hidden_layers_give() -> None:
+    random, options = np.random.default_rng(), tw.nn.TrainingOptions(32)
+    model = Float64Model(tw.nn.Network.begin(options), options)
+    samples, labels = random.standard_normal((5, 784)), random.integers(0, 10, 5).astype(np.uint8)
+    outputs, last = model.outputs(samples), len(model.weights)
+
+    def variance(values: npt.NDArray[Any]) -> Any:
+        """Of numbers that are anywhere within half of 2⁻¹⁰ of them: that of an interval is its square by 12."""
+        return (np.maximum(np.abs(values), 2.0**-14) * 2.0**-10) ** 2 / 12
+
+    def through_layers(spread: Any, number: int) -> Any:
+        for weights in model.weights[number:]:
+            spread = spread @ np.square(weights).T
+        return spread
+
+    spread: Any = sum(
+        through_layers(outputs[i] ** 2 @ variance(weights).T, i + 1)
+        for i, weights in enumerate(model.weights)
+    )
+    spread += sum(through_layers(variance(outputs[i]), i) for i in range(1, last))
+    shares = np.exp(outputs[last][:, :10]) / np.exp(outputs[last][:, :10]).sum(1, keepdims=True)
+    slope = np.pad(shares - np.eye(10)[labels], ((0, 0), (0, outputs[last].shape[1] - 10)))
+    expected = 8 * np.sqrt((slope**2 * spread).sum(1)) + 1e-6
+    assert model.loss_bounds(samples, labels) == pytest.approx(expected, rel=1e-9)
+
+
 def test_the_command_trains_with_what_was_downloaded_before_unless_told_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from tilewise.errors import ArgumentError, UnknownNameError
 
 torch: Any = pytest.importorskip("torch")
 interop_torch: Any = pytest.importorskip("tilewise.interop.torch")
+patching: Any = pytest.importorskip("tilewise.interop.torch.patching")
 nn, Linear, patch = torch.nn, interop_torch.Linear, interop_torch.patch
 
 
@@ -263,3 +264,17 @@ def test_a_model_that_is_one_layer() -> None:
     assert patch(model, fuse=False).swapped[0].activation is None and type(model[1]) is nn.ReLU
     with pytest.raises(ArgumentError, match=r"model must be a torch\.nn\.Module, not 'list'"):
         patch([layer])
+
+
+def test_what_was_swapped_is_a_table() -> None:
+    swapped = (
+        patching.SwappedLayer("a", 3, 2),
+        patching.SwappedLayer("up", 4096, 16384, "gelu", "act"),
+    )
+    left = (patching.SkippedLayer("head", "computes its weight"),)
+    assert str(patching.Patch(swapped, left)).splitlines() == [
+        "2 of 3 linear layers swapped",
+        "a     3 → 2",
+        "up    4096 → 16384  gelu, of act",
+        "head  left          computes its weight",
+    ]

@@ -18,6 +18,7 @@ torch: Any = pytest.importorskip("torch")
 operators: Any = pytest.importorskip("tilewise.interop.torch.operators")
 from tilewise.interop.torch import gradients  # noqa: E402 -- it imports torch
 from tilewise.interop.torch.activation_gradients import Passed  # noqa: E402
+from tilewise.interop.torch.terms import Terms  # noqa: E402
 
 functional = torch.nn.functional
 
@@ -242,6 +243,28 @@ def test_nothing_is_recorded_where_nothing_needs_it() -> None:
         tw.linear(x.detach(), weight.detach())
         assert tw.linear(x, weight).requires_grad
     assert not [event.name for event in profile.events() if "tilewise::" in event.name]  # no dispatcher
+
+
+def test_what_an_activation_was_given_is_kept_for_gradients_alone() -> None:
+    place = Terms._fields.index("keep")
+
+    class Seen(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]  # its class is not known
+        kept: list[bool] = []  # noqa: RUF012 -- of this test alone
+
+        def __torch_dispatch__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.tilewise._product.default:
+                self.kept.append(len(args) > place and args[place])
+            return function(*args, **(kwargs or {}))
+
+    x, weight = random(2, 4), random(3, 4)
+    with Seen() as seen:
+        torch.ops.tilewise.linear(x.detach(), weight.detach(), None, "gelu")
+        torch.ops.tilewise.linear(x.detach(), weight, None, "gelu")
+        torch.ops.tilewise.linear(x, weight.detach(), None, "gelu")
+        torch.ops.tilewise.linear(x, weight, None, "relu")  # whose result says enough
+        with torch.no_grad():
+            torch.ops.tilewise.linear(x, weight, None, "gelu")
+    assert seen.kept == [False, True, True, False, False]
 
 
 # ── torch's machinery ────────────────────────────────────────────────────────────────────────────────────
