@@ -185,8 +185,8 @@ def _ended_early(findings: Sequence[Finding]) -> bool:
     return bool(findings) and findings[-1].kind not in going_on
 
 
-def open_launch(words: LaunchSpec) -> FileLaunch:
-    """Read the file, compile the kernel, and parse the launch."""
+def open_launch(words: LaunchSpec, arch: str | None = None) -> FileLaunch:
+    """Read the file, compile the kernel, for ``arch`` where the words name none, and parse the launch."""
     path = Path(words.file)
     if path.suffix not in (".cu", ".ptx"):
         raise ArgumentError("a file", "must end in .cu (CUDA C++) or .ptx", words.file)
@@ -202,7 +202,12 @@ def open_launch(words: LaunchSpec) -> FileLaunch:
     else:
         folders = [path.parent, *map(Path, words.include)]
         kernel = Kernel(
-            text, entry, words.arch, _defines(words.defines), filename=words.file, include_dirs=folders
+            text,
+            entry,
+            words.arch or arch,
+            _defines(words.defines),
+            filename=words.file,
+            include_dirs=folders,
         )
     if len(words.args) != len(kernel.parameters):
         listed = ", ".join(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilewise.bench.launch_spec import open_launch
 from tilewise.bench.product import fresh_seed
@@ -63,8 +63,7 @@ def _rung(args: Namespace, order: str | int) -> _CheckedLaunch:
 
 
 def _file(args: Namespace, order: str | int) -> _CheckedLaunch:
-    words = launch_spec(args, args.target)
-    launch = open_launch(replace(words, arch=words.arch or open_emulator().arch))
+    launch = open_launch(launch_spec(args, args.target), open_emulator().arch)
     found, unwritten = launch.check(order, args.timeout, level="info", lenient=args.lenient)
     findings = at_least("warning", found)
     notes = [item for item in found if item not in findings]

@@ -6,7 +6,6 @@ import os
 import re
 import tempfile
 from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
 
 from tilewise.bench.gemm_cases import parse_shape
@@ -130,10 +129,8 @@ def _explain(args: Namespace, element: tuple[int, int] | None) -> Explanation:
         rung = ladder[target]
         gpu = find_gpu(args.gpu or DEFAULT_GPU, rung.spec.needs)
         return explain_plan(rung.plan(m, n, k, gpu=gpu, **settings(args.set)), element=element)
-    words = launch_spec(args, target)
-    if words.arch is None:
-        words = replace(words, arch=find(args.gpu or DEFAULT_GPU).arch)
-    return open_launch(words).explain(args.gpu, element=element, timeout=args.timeout)
+    launch = open_launch(launch_spec(args, target), find(args.gpu or DEFAULT_GPU).arch)
+    return launch.explain(args.gpu, element=element, timeout=args.timeout)
 
 
 def _pair(option: str, word: str | None) -> tuple[int, int] | None:

@@ -131,10 +131,7 @@ def _profile(args: Namespace, name: str) -> _ProfiledLaunch:
             m, n, k, gpu=args.gpu, cache=args.cache, sample=args.sample, **settings(args.set)
         )
         return _ProfiledLaunch(name, found)
-    words = launch_spec(args, name)
-    if words.arch is None:
-        words = replace(words, arch=find(args.gpu or DEFAULT_GPU).arch)
-    launch = open_launch(words)
+    launch = open_launch(launch_spec(args, name), find(args.gpu or DEFAULT_GPU).arch)
     found, unwritten = launch.profile(args.gpu, cache=args.cache, sample=args.sample, timeout=args.timeout)
     return _ProfiledLaunch(name, found, launch.seed, unwritten)
 

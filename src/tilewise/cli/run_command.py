@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,7 @@ _CELL = 9  # characters of a number, which a few have more of
 def run_kernel(args: Namespace, device: Device) -> int:
     """Run the kernel that a command line names, once, on a device."""
     words, wanted = launch_spec(args, args.target), output_spec(args)
-    launch = open_launch(replace(words, arch=words.arch or device.arch))
-    found = run_file(launch, device, wanted, args.timeout)
+    found = run_file(open_launch(words, device.arch), device, wanted, args.timeout)
     if args.json:
         draw.write_json("run", {"target": args.target, **found.to_dict()})
     else:

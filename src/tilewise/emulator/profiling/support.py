@@ -74,6 +74,7 @@ def _count_access(
         _one_lane(r)
         r.give()
     base = first & _BASE
+    # Lanes that begin in different sectors of a line have ways of their own, too.
     number = ((first >> 2) ^ ((first >> 5) & 3)) & (WAYS - 1)
     way = r.item(ways, number, WAY.SIZE)
     window = r.resize(first >> _WINDOW_BIT, "i32", False)

@@ -9,7 +9,7 @@
 // INSIDE: the result does not end within a box.
 template <typename Box, typename Result, typename Epilogue, bool INSIDE = false> struct FinishedBox {
     using Sum = typename Epilogue::Sum;
-    static constexpr unsigned NEAR = Box::LIES_ACROSS ? 1 : 2; // sums of a thread that are neighbours in a row
+    static constexpr unsigned NEAR = Box::NEAR;
     using Given = typename Epilogue::template Given<NEAR>;
     static constexpr unsigned LANES = 32, WARPS = 4, WARP_ROWS = Box::ROWS / WARPS;
     static constexpr unsigned PAIRS = Box::SUMS / 2; // of a thread: two neighbours in a row, or in a column

@@ -15,7 +15,7 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
     static constexpr unsigned CHUNK = 16 / sizeof(Result); // elements in 16 bytes
     static constexpr bool LIES_ACROSS = ACROSS;
     static constexpr unsigned LINES = ACROSS ? ROWS : COLUMNS;
-    static constexpr unsigned SUMS = LINES / 2; // of a thread
+    static constexpr unsigned SUMS = LINES / 2, NEAR = ACROSS ? 1 : 2; // of a thread; of those, neighbours in a row
     static constexpr unsigned LANES = 32, WARPS = 4;
     static_assert(ACROSS ? sizeof(Result) == 2 && ROWS <= 64 : ROWS == 64, "an instruction has 64 rows");
 

@@ -19,8 +19,8 @@ template <typename Form> struct StoredTile {
     using Fused = typename Form::Fused;
     static constexpr unsigned WARPGROUP = 128, ROWS_64 = Form::ROWS_64, COLUMNS = Form::COLUMNS;
     static constexpr bool TRANSPOSED = Form::TRANSPOSED;
-    static constexpr unsigned OF_LINE = sizeof(typename Fused::template Given<1>); // bytes that it reads for an element
-    static constexpr bool SCARCE = Form::SCARCE || (OF_LINE > 8 && ROWS_64 * COLUMNS >= 256);
+    static constexpr unsigned GIVEN_BYTES = sizeof(typename Fused::template Given<1>); // that it reads for an element
+    static constexpr bool SCARCE = Form::SCARCE || (GIVEN_BYTES > 8 && ROWS_64 * COLUMNS >= 256);
 
     // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
     // of which is put while the other is stored, or an epilogue's arrays are read; or one of sums, where more happens to
@@ -37,7 +37,7 @@ template <typename Form> struct StoredTile {
     using BoxOfSums = SumBox<TRANSPOSED, BOX_HEIGHT, typename Form::Wide>;
     // What boxes read along rows and columns, of a thread.
     struct Lines {
-        typename Fused::template Given<ACROSS ? 1 : 2> given[Box::SUMS / (ACROSS ? 1 : 2)];
+        typename Fused::template Given<Box::NEAR> given[Box::SUMS / Box::NEAR];
     };
     struct alignas(1024) Buffer {
         char bytes[BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
@@ -45,7 +45,7 @@ template <typename Form> struct StoredTile {
 
     // Whether what boxes read along rows and columns is read before it is needed, as there are registers for it.
     static constexpr bool LINES_AHEAD = BY_ENGINE && FINISHED_IN_BOXES && !Form::IN_CLUSTERS && !SCARCE &&
-                                        Form::WARPGROUPS < 3 && ROWS_64 * COLUMNS / 2 + 4 * OF_LINE <= 144;
+                                        Form::WARPGROUPS < 3 && ROWS_64 * COLUMNS / 2 + 4 * GIVEN_BYTES <= 144;
 
     // Begins to read what the epilogue reads of a tile, before its products: to L2, to boxes of results that are for it, or
     // the first box's lines to registers. NOTE: else each tile ends with a wait for memory.
@@ -77,7 +77,8 @@ template <typename Form> struct StoredTile {
     // Stores it. `aligned`: C's rows begin at multiples of 16 bytes; then `map` describes it, where the engine stores.
     template <typename Register, unsigned COUNT>
     static __device__ void store(Buffer &buffer, const Register (&sums)[ROWS_64][COUNT], Lines &lines, unsigned group,
-                                 Place tile, const TensorMap &map, const Fused &epilogue, const Matrix<Result> &c, bool aligned)
+                                 Place tile, const TensorMap &map, const Fused &epilogue, const Matrix<Result> &c,
+                                 bool aligned)
     {
         if constexpr (BY_ENGINE)
             store_results(buffer, sums, lines, group, tile, map, epilogue, c, aligned);

@@ -26,7 +26,7 @@ __all__ = ["MOST_SUMS", "MOST_TILES", "candidates", "may_split"]
 
 MOST_TILES = 128  # of C that a block computes
 WORTH_STRADDLING = 0.95  # of the waves that other tiles take
-MOST_PARTS = 32  # that are proposed: their sums are added up one after another
+MOST_PARTS = 32  # that are proposed: the sums of each are written and read
 WIDEST_SCALED = 128  # columns beside rows of 8 bits that have scales, which take registers
 WORTH_HALVING = 128  # columns beside rows of 8 bits: of wider tiles there may be too few
 WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
