@@ -117,13 +117,14 @@ _WGMMA = UnitCost(
 
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their
 # times, and rounded: `python -m tilewise.planner.fit docs/results/plans-*.json` does so again and says how well. What
-# it leaves as it is stands in FIXED there. Those of parts of K and of L2 come from a random search for the best choices
-# among plans of 151 more problems; those of wgmma_gemm and of clusters, and how lines count that are read in part, from
-# one among these and plans of 394 problems on H100s (2026-11-26): `python -m tilewise.planner.search`. So do those of
-# exact32, from 26 plans, those of 8 bits, from 312 plans of 21 problems, and those of 8 bits beside 16, from 692 of 72
-# (2026-11-28), of sums times a scale for each column; there half of the times of vectors had to be predicted within
-# 11 % as well. Those of simt, with its shares of waiting (kernels/gemm/simt.py), come from a random search near what
-# they had been, among plans of 44 problems on an H100 (2026-11-27), and so do those of mma_f64, of 17; what is said of
+# it leaves as it is stands in FIXED there. Those of parts of K and of L2 come from a random search for the best
+# choices among plans of 151 more problems; those of wgmma_gemm and of clusters, and how lines count that are read in
+# part, from one among these and plans of 394 problems on H100s (2026-11-26): `python -m tilewise.planner.search`. So
+# do those of exact32, from 26 plans, those of 8 bits, from 312 plans of 21 problems, and those of 8 bits beside 16,
+# from 692 of 72 (2026-11-28), of sums times a scale for each column; there half of the times of vectors had to be
+# predicted within 11 % as well. The bytes that clusters take in are by hand: copies without products bring 49 to 66 a
+# clock. Those of simt, with its shares of waiting (kernels/gemm/simt.py), come from a random search near what they
+# had been, among plans of 44 problems on an H100 (2026-11-27), and so do those of mma_f64, of 17; what is said of
 # vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
@@ -217,6 +218,7 @@ FITTED: Mapping[str, Constants] = {
         cluster_share={blocks: blocks * held / 132 for blocks, held in enumerate(_CLUSTERS, 2)},
         cluster_start_clocks=623.58,
         cluster_step_clocks=21.061,
+        cluster_bytes_per_clock=60.5,
         watts=600,
         sustained=0.83,
         peak_seconds=0.45e-3,
