@@ -26,11 +26,12 @@ __all__ = ["MOST_SUMS", "MOST_TILES", "candidates", "may_split"]
 
 MOST_TILES = 128  # of C that a block computes
 WORTH_STRADDLING = 0.95  # of the waves that other tiles take
-MOST_PARTS = 32  # that are proposed: the sums of each are written and read
+MOST_PARTS, LONG_PARTS = 32, 16  # that are proposed: the sums of each are written and read
 WIDEST_SCALED = 128  # columns beside rows of 8 bits that have scales, which take registers
 WORTH_HALVING = 128  # columns beside rows of 8 bits: of wider tiles there may be too few
 WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
 LEAST_STEPS = 4  # of K that a part has, if it is proposed
+LONG_STEPS = 16  # the same where there are more than LONG_PARTS
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
 MOST_SUMS = 192  # of a thread's registers
 LEAST_SUMS = 128  # of a warpgroup that has tiles of its own, for a product to be worth its bytes
@@ -182,7 +183,8 @@ def _parts(operands: Operands, found: Settings, sms: int) -> Iterator[Settings]:
         return
     for split in (1, 8):
         steps = ceil_div(operands.sizes[2], shape.tile.k) // split
-        parts = min(sms // max(alone * split, 1), steps // LEAST_STEPS, MOST_PARTS)
+        most = min(max(steps // LONG_STEPS, LONG_PARTS), MOST_PARTS)
+        parts = min(sms // max(alone * split, 1), steps // LEAST_STEPS, most)
         if parts > 1 and (split == 1 or may_split(shape)):
             yield {**made, "split": split, "parts": parts}
 
