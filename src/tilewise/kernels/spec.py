@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tilewise.errors import ArchError, ArgumentError, UnknownNameError
 from tilewise.gpus import arch_capability
@@ -21,7 +21,7 @@ from tilewise.kernels.stack import refuse_table, table_size
 from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.plan import Plan
-from tilewise.problem import SCALED_TERMS, Epilogue, Tile, finished_type, result_of
+from tilewise.problem import COMPLEX, SCALED_TERMS, Epilogue, Tile, finished_type, result_of
 from tilewise.slots import MapSlot, Slot, constant
 
 __all__ = [
@@ -43,6 +43,9 @@ __all__ = [
 ]
 
 Settings = Mapping[str, int | str]
+ComplexForm = Literal["matrices", "pairs", "elements"]
+"""What a kernel has for a complex number: of B a real matrix, of A and C two real numbers in a row; or these of B, too;
+or of A and B the number itself."""
 
 PLAIN = Epilogue()
 _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
@@ -196,7 +199,7 @@ class KernelSpec:
     )  # whether it takes A or B as it lies
     reads_slowly: Callable[[Operand], bool] = lambda _operand: False  # so that a copy first may be faster
     lies: str = "have contiguous rows, one after another,"  # the same in words
-    takes_pairs: bool = False  # multiplies complex numbers as they lie, in pairs of real ones along rows
+    complex_as: ComplexForm = "matrices"  # what complex numbers come to it as
     stack_axes: int = 0  # axes of a stack that one launch takes
     epilogues: bool = False  # its last argument is the epilogue's
     grouped: bool = False  # takes a matrix of B for each group of A's rows
@@ -277,7 +280,7 @@ class KernelSpec:
                 rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"
                 fix = f"convert it: {operand.name}.astype('{self.element(settings)}')"
                 return ArgumentError(operand.name, rule, operand.dtype, fix)
-        possible = self.arithmetic.get(operands.element, (None,))
+        possible = self.arithmetic.get(COMPLEX.get(operands.element, operands.element), (None,))
         if operands.arithmetic not in possible:
             rule = f"must be {' or '.join(map(repr, possible))} for {self.name} with {operands.element}"
             return ArgumentError("arithmetic", rule, operands.arithmetic)
@@ -347,7 +350,7 @@ class KernelSpec:
             found["b_element"] = operands.other
         if self.scales_terms:
             found |= {f"scales_{one}": operands.epilogue.lines_of(one) for one in ("a", "b")}
-        if self.takes_pairs:
+        if self.complex_as == "pairs":
             found["in_pairs"] = int(operands.in_pairs)
         if operands.c.dtype in self.settings.get("result", ()):
             found["result"] = operands.c.dtype

@@ -123,6 +123,44 @@ def test_every_tile_for_pairs_is_right(partition: str) -> None:
     assert_right(multiply(a, b, None, tw.device("emulator", order=7), choice), a, b, terms=64)
 
 
+@examples(6, 60)
+@given(
+    n=st.integers(1, 150), k=st.one_of(st.integers(0, 40), st.integers(128, 400)), dtype=st.sampled_from((*SUMS,)),
+    layout=layouts, steps=st.tuples(*[st.sampled_from((1, 1, 1, 2, -1))] * 2), order=st.sampled_from(("eager", "late", 5)),
+    stack=st.sampled_from([(), (), (2,), (2, 1)]), tall=st.booleans(), lane=st.sampled_from((None, 1, 2, 4, 8)),
+    parts=st.sampled_from((1, 3, 5)), finish=st.sampled_from(("acc", "acc + line", "2 * acc - matrix", "acc + number")),
+)  # fmt: skip
+def test_a_vector_by_a_matrix(
+    n: int, k: int, dtype: str, layout: str, steps: tuple[int, int], order: Any, stack: tuple[int, ...], tall: bool,
+    lane: int | None, parts: int, finish: str,
+) -> None:  # fmt: skip
+    """By the kernel for vectors, which takes complex numbers as they lie; K in parts if the result is in one piece."""
+    m, n = (n, 1) if tall else (1, n)
+    a = matrices(stack, m, k, layout[0], steps[0], dtype)
+    b = matrices(stack, k, n, layout[1], steps[1], dtype)
+    arrays = {
+        "line": normal(n, dtype=dtype),
+        "matrix": normal(*stack, m, n, dtype=dtype),
+        "number": normal(dtype=dtype),
+    }
+    epilogue = tw.epilogue(finish, **{name: array for name, array in arrays.items() if name in finish})
+    repeats = m * n > 1 and (finish == "acc + number" or (finish == "acc + line" and tall))
+    settings: dict[str, Any] = {"along": "k", "rows": 2}
+    if lane:
+        settings = {"along": "rows", "per_lane": lane, "parts": 1 if stack or repeats else parts}
+    choice = Choice(specs=(KERNELS["vector"],), settings=tuple(settings.items()))
+    result = multiply(a, b, None, tw.device("emulator", order=order), choice, epilogue)
+    assert_right(result, a, b, epilogue=epilogue)
+
+
+@pytest.mark.parametrize(("layout", "along", "parts"), [("nt", "k", 1), ("nn", "rows", 2)])
+def test_the_checker_finds_nothing_in_a_vector_by_a_matrix(layout: str, along: str, parts: int) -> None:
+    plan = tw.plan(1, 301, 300, dtype="complex64", gpu="h200", layout=layout)
+    chosen = dict(plan.parameters)
+    assert (plan.kernel, plan.copies, chosen["along"], chosen["parts"]) == ("vector", (), along, parts)
+    assert tw.check(plan, "late") == []
+
+
 @every_type
 @examples(2, 5)
 @given(
@@ -212,9 +250,9 @@ def test_plans() -> None:
     assert tw.plan(4096, 4096, 4096, dtype="complex64", gpu="h200").kernel == "simt"
     assert tw.plan(4096, 4096, 4096, dtype="complex64", arithmetic="exact32", gpu="h200").kernel == "exact32"
     assert tw.plan(4096, 4096, 4096, dtype="complex128", gpu="h200").kernel == "mma"
-    assert tw.plan(1, 4096, 4096, dtype="complex128", layout="nt").copies == (
-        "a",
-    )  # as a column: little is laid out
+    for dtype, layout in (("complex64", "nn"), ("complex128", "nt")):
+        row = tw.plan(1, 4096, 4096, dtype=dtype, gpu="h200", layout=layout)
+        assert (row.kernel, row.copies) == ("vector", ())
     for gpu in GPUS:
         if tw.gpus.find(gpu).capability >= (7, 5):
             assert tw.plan(300, 200, 100, dtype="complex64", gpu=gpu).problem.c == "complex64"

@@ -40,7 +40,7 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
     """The operands as a kernel can read them, and the names of those that are copied for that."""
     if len(operands.stack) > STACK_AXES or operands.by_pointers:
         return operands, ()
-    always = laid_out(operands, spec.takes_pairs) if is_complex(operands) else ()
+    always = laid_out(operands, spec.complex_as) if is_complex(operands) else ()
     operands = _real(spec, operands)
     copies = tuple(
         one.name
@@ -54,7 +54,7 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
 
 def _real(spec: KernelSpec, operands: Operands) -> Operands:
     """The operands as real ones."""
-    return in_real_form(operands, spec.takes_pairs) if is_complex(operands) else operands
+    return in_real_form(operands, spec.complex_as) if is_complex(operands) else operands
 
 
 def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -> Operands:

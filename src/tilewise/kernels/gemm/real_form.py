@@ -8,7 +8,7 @@ are those of C. Between these two stands B with four real numbers for each compl
 
 which a launch lays out first: (m, k)·(k, n) is one real product of (m, 2k) and (2k, 2n), with as many multiply-adds as
 four. So all layouts, arithmetics and kernels for the type of the parts serve complex numbers. A kernel that takes pairs
-makes four of the two numbers of B itself.
+makes four of the two numbers of B itself; to one that takes elements A and B come as they are, and C in its real form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError
 from tilewise.kernels.gemm.limits import STACK_AXES
-from tilewise.kernels.spec import KernelSource, Step
+from tilewise.kernels.spec import ComplexForm, KernelSource, Step
 from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, ceil_div
 from tilewise.problem import COMPLEX
@@ -31,8 +31,8 @@ _FILE = Path(__file__).with_suffix(".cu")
 
 
 def is_complex(operands: Operands) -> bool:
-    """Whether complex numbers are to be multiplied."""
-    return operands.element in COMPLEX
+    """Whether complex numbers are to be multiplied, and not in their real form yet."""
+    return operands.element in COMPLEX and not operands.in_pairs
 
 
 def faced(operands: Operands) -> Operands:
@@ -71,27 +71,32 @@ def refuse_complex(operands: Operands) -> ArgumentError | None:
     return None
 
 
-def in_real_form(operands: Operands, in_pairs: bool) -> Operands:
-    """The operands of the real product; with ``in_pairs`` B as two numbers for each element and not four.
+def in_real_form(operands: Operands, form: ComplexForm) -> Operands:
+    """The operands of the real product; of "pairs" B has two numbers for each element and not four.
 
     NOTE: B, and A where neighbours in a row are none in memory, do not lie so: copies have to be made of those that
     :func:`laid_out` names.
     """
     operands = faced(operands)
     part = COMPLEX[operands.element]
-    a, c, *extras = (_parts(one) for one in (operands.a, operands.c, *operands.extras))
-    b = _parts(operands.b)
-    if not in_pairs:
+    a, b = operands.a, operands.b
+    c, *extras = (_parts(one) for one in (operands.c, *operands.extras))
+    if form != "elements":
+        a, b = _parts(a), _parts(b)
+    if form == "matrices":
         b = replace(operands.b, rows=2 * operands.b.rows, columns=2 * operands.b.columns, dtype=part)
     arrays = tuple(replace(one, dtype=COMPLEX[one.dtype], by_column=True) for one in operands.epilogue.arrays)
     epilogue = replace(operands.epilogue, arrays=arrays)
+    in_pairs = form != "matrices"
     return operands._replace(a=a, b=b, c=c, extras=tuple(extras), epilogue=epilogue, in_pairs=in_pairs)
 
 
-def laid_out(operands: Operands, in_pairs: bool) -> tuple[str, ...]:
+def laid_out(operands: Operands, form: ComplexForm) -> tuple[str, ...]:
     """The names of the operands of a complex product that have to be laid out before a kernel can read them."""
+    if form == "elements":
+        return ()
     a, b = faced(operands)[:2]
-    needed = [one for one in (a, b) if not _has_neighbours(one) or (one is b and not in_pairs)]
+    needed = [one for one in (a, b) if not _has_neighbours(one) or (one is b and form == "matrices")]
     return tuple(one.name for one in needed if one.rows * one.columns)
 
 

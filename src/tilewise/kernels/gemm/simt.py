@@ -308,7 +308,7 @@ SPEC = KernelSpec(
     },
     raster="grouped",
     readable=lambda operand: operand.has_rows or operand.transposed().has_rows,
-    takes_pairs=True,
+    complex_as="pairs",
     reads_slowly=is_copied_narrowly,
     lies="have contiguous rows or columns, one after another,",
     stack_axes=STACK_AXES,

@@ -2,7 +2,8 @@
 //
 // The matrix has a row for each element of the result. For a row times a matrix (x·B) it is B transposed,
 // which is a matter of strides; the vector and the result are columns. Nothing is used twice but the vector,
-// so all that counts is to read the matrix at full width:
+// so all that counts is to read the matrix at full width. Complex numbers are elements as they lie; of their sums the parts
+// are neighbours in a row of the result, which has two columns.
 // `along_k`, where neighbours along K lie closest together: the lanes of a warp run along K, with 16 bytes
 // each where rows and vector are aligned, and shuffles add up what they have. WARPS / ROWS warps share a row, or each has
 // ROWS / WARPS of them at once.
@@ -10,6 +11,7 @@
 // block's warps share K, and blocks too, if there are few: PARTS of them, whose sums add_parts.cu adds up.
 // Either adds in an order that sizes and alignment alone decide.
 // Tiles: block ROWS×1 (along_k) or 32·PER_LANE×1 (along_rows); warps that share a row take turns along K.
+#include <tilewise/complex.cuh>
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/element.cuh>
 #include <tilewise/epilogue.cuh>
@@ -17,13 +19,13 @@
 #include <tilewise/strided.cuh>
 
 #ifndef ELEMENT
-#define ELEMENT float32 // or float16, bfloat16, float64, int8, int32, int64
+#define ELEMENT float32 // or float16, bfloat16, float64, int8, int32, int64, complex64, complex128
 #endif
 #ifndef MATRIX_ELEMENT
 #define MATRIX_ELEMENT ELEMENT // or, of an ELEMENT of 16 bits, a type of 8
 #endif
 #ifndef RESULT
-#define RESULT ELEMENT
+#define RESULT ELEMENT // of complex numbers the type of their parts
 #endif
 #ifndef WARPS
 #define WARPS 8
@@ -42,7 +44,7 @@ using Element = ELEMENT;
 using MatrixElement = MATRIX_ELEMENT;
 using Sum = decltype(widen(Element()));
 #if PARTS > 1 // what a block stores, and what happens to it before
-using Result = Sum;
+using Result = decltype(real_part(Sum()));
 using Fused = PlainEpilogue;
 #else
 using Result = RESULT;
@@ -109,7 +111,7 @@ struct RowSums {
                     left[r].widen(a, j);
 #pragma unroll
                     for (unsigned k = 0; k < RUN; ++k)
-                        sums[r] += a[k] * b[k];
+                        add_product(sums[r], a[k], b[k]);
                 }
             }
         }
@@ -122,7 +124,7 @@ struct RowSums {
             const auto b = widen(vector[k * vector_stride]);
 #pragma unroll
             for (unsigned r = 0; r < WARP_ROWS; ++r)
-                sums[r] += widen_to<Sum>(rows[r][k * row_stride]) * b;
+                add_product(sums[r], Sum(widen_to<Sum>(rows[r][k * row_stride])), b);
         }
     }
 };
@@ -132,8 +134,22 @@ inline __device__ Sum add_lanes(Sum sum)
 {
 #pragma unroll
     for (unsigned apart = LANES / 2; apart > 0; apart /= 2)
-        sum += __shfl_xor_sync(~0u, sum, apart);
+        sum += exchange(sum, apart);
     return sum;
+}
+
+constexpr unsigned NUMBERS = PARTS_OF<Sum>; // of a row of the result
+
+// Makes a sum that row of the result.
+template <typename Finish, typename Given>
+inline __device__ void store(const Strided<Result> &result, const Finish &finish, const Given &given, Sum sum, unsigned row)
+{
+    decltype(finish(as_number(real_part(sum)), row, 0)) numbers[NUMBERS];
+    take_apart(numbers, sum);
+    finish.apply(numbers, given, row, 0);
+#pragma unroll
+    for (unsigned i = 0; i < NUMBERS; ++i)
+        *result.at(row, i) = narrow<Result>(numbers[i]);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
@@ -153,8 +169,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 
     // What the epilogue reads comes beside the rows, not after them.
     const bool stores = share == 0 && lane < WARP_ROWS && row + lane < result.rows;
-    typename Epilogue::template Given<1> given = {};
-    if (stores) given = finish.template read<1>(row + lane, 0);
+    typename Epilogue::template Given<NUMBERS> given = {};
+    if (stores) given = finish.template read<NUMBERS>(row + lane, 0);
     Sum sums[WARP_ROWS] = {};
     if (row < matrix.rows) {
         RowSums part = {{}, vector.elements, matrix.column_stride, vector.row_stride, matrix.columns};
@@ -183,9 +199,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 #pragma unroll
     for (unsigned r = 1; r < WARP_ROWS; ++r)
         if (lane == r) own = sums[r];
-    decltype(finish(as_number(own), row, 0)) number[1] = {as_number(own)};
-    finish.apply(number, given, row + lane, 0);
-    *result.at(row + lane, 0) = narrow<Result>(number[0]);
+    store(result, finish, given, own, row + lane);
 }
 
 constexpr unsigned COLUMN = LANES * PER_LANE; // rows of a block in along_rows
@@ -225,11 +239,11 @@ template <bool CLOSE> struct ColumnPart {
 #pragma unroll
         for (unsigned i = 0; i < PER_LANE; i += NEAR == 1 ? 1 : 2) {
             if constexpr (NEAR == 1) {
-                sums[i] += widen_to<Sum>(near[i].at[0]) * by;
+                add_product(sums[i], Sum(widen_to<Sum>(near[i].at[0])), by);
             } else {
                 const auto two = widen_two_to<Sum>(&near[i / NEAR].at[i % NEAR]);
-                sums[i] += two.x * by;
-                sums[i + 1] += two.y * by;
+                add_product(sums[i], Sum(two.x), by);
+                add_product(sums[i + 1], Sum(two.y), by);
             }
         }
     }
@@ -283,7 +297,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     const unsigned end = matrix.columns * (which.inner + 1ull) / PARTS;
     matrix.elements = matrix.at(0, begin), vector.elements = vector.at(begin, 0), matrix.columns = end - begin;
     result.select(which);
-    result.rows = result.column_stride; // up to the end of a row of sums, since add_parts.cu reads whole runs of it
+    result.rows = result.batch_stride[1] / NUMBERS; // up to the end of a row of sums, since add_parts.cu reads whole runs of it
     const Fused finish;
 #else
     const InStack which = stack[blockIdx.x / blocks];
@@ -314,6 +328,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 #pragma unroll
         for (unsigned i = 1; i < WARPS; ++i)
             sum += shared[i][row];
-        *result.at(first_row + row, 0) = narrow<Result>(finish(as_number(sum), first_row + row, 0));
+        store(result, finish, finish.template read<NUMBERS>(first_row + row, 0), sum, first_row + row);
     }
 }

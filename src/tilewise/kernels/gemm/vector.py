@@ -7,6 +7,7 @@ so, and nothing is copied.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tilewise.errors import ArgumentError, LaunchError
@@ -16,8 +17,8 @@ from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks
 from tilewise.kernels.spec import AS_IT_IS, KernelSpec, Operands, Settings, Step, Work, ceil_div
 from tilewise.kernels.stack import TABLE_SIZES, stack_slot
 from tilewise.launch import Launch
-from tilewise.operands import alignment_of
-from tilewise.problem import EIGHT_BITS, FLOAT8, INTEGERS, Tile, sum_type
+from tilewise.operands import Operand, alignment_of
+from tilewise.problem import COMPLEX, EIGHT_BITS, FLOAT8, INTEGERS, Tile, sum_type
 
 __all__ = ["SPEC"]
 
@@ -32,7 +33,7 @@ LEAST_DEPTH = 128  # of K that a part has, if it is proposed
 ENOUGH = 4  # blocks of an SM: for more of them K is not in parts alone, and accesses are not narrower
 UNITS = {AS_IT_IS: "vector", "int8": "vector_widened_int8"}  # of the cost model, by what is widened
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
-_ELEMENTS = (*_FLOATS, *FLOAT8, *INTEGERS)
+_ELEMENTS = (*_FLOATS, *FLOAT8, *INTEGERS, *COMPLEX)
 
 
 def as_columns(operands: Operands) -> Operands:
@@ -41,8 +42,22 @@ def as_columns(operands: Operands) -> Operands:
 
 
 def as_row(operands: Operands) -> Operands:
-    """The same with a result that is a row, as parts of K are added up."""
+    """The same with a result that is a row, as parts of K are added up; of complex numbers their parts in turn."""
+    if operands.in_pairs:
+        c, *extras = map(_as_pairs_in_row, (operands.c, *operands.extras))
+        return operands._replace(c=c, extras=tuple(extras))
     return operands if operands.a.rows == 1 else operands.transposed()
+
+
+def _as_pairs_in_row(pairs: Operand) -> Operand:
+    return replace(pairs, rows=1, columns=2 * pairs.rows, row_stride=2 * pairs.rows)
+
+
+def _in_one_piece(operands: Operands) -> bool:
+    """Whether the result is a row without gaps; of complex numbers, too, what is read and written beside it."""
+    if not operands.in_pairs:
+        return as_row(operands).c.column_stride == 1
+    return all(one.row_stride == 2 for one in (operands.c, *operands.extras)) and not operands.epilogue.summed
 
 
 def rows_of_block(settings: Settings) -> int:
@@ -75,7 +90,7 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
 def takes_parts(operands: Operands) -> bool:
     """Whether sums of parts of K can be added up: of one product, no integers, with a result in one piece."""
     summed = sums_of(operands) in ("float32", "float64")
-    return operands.batch == 1 and summed and as_row(operands).c.column_stride == 1
+    return operands.batch == 1 and summed and _in_one_piece(operands)
 
 
 def sums_of(operands: Operands) -> str:
@@ -116,7 +131,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
     given, parts = as_columns(operands), int(settings["parts"])
-    sums = parts_of(as_row(operands), sums_of(operands)).transposed() if parts > 1 else given.c
+    sums = _sums_as_columns(operands) if parts > 1 else given.c
     args = (
         *(one.strided() for one in (*given[:2], sums)),
         stack_slot(given),
@@ -126,6 +141,14 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     # NOTE: as if an SM held one block: where several crowd they wait for memory all the same, and no longer.
     multiply = Step("along_k" if settings["along"] == "k" else "along_rows", launch)
     return [multiply] if parts == 1 else [multiply, add_step(as_row(operands), parts, sums=sums_of(operands))]
+
+
+def _sums_as_columns(operands: Operands) -> Operand:
+    """The sums of parts of K as the kernel leaves them."""
+    row = parts_of(as_row(operands), sums_of(operands))
+    if operands.in_pairs:
+        return replace(row, rows=operands.c.rows, columns=2, row_stride=2)
+    return row.transposed()
 
 
 def workspace_bytes(operands: Operands, settings: Settings) -> int:
@@ -192,6 +215,7 @@ SPEC = KernelSpec(
     tiles=tiles,
     strided=True,
     epilogues=True,
+    complex_as="elements",
     orient=as_columns,
     stack_axes=STACK_AXES,
 )
