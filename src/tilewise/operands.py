@@ -168,7 +168,7 @@ class Operands(NamedTuple):
     offsets: Operand | None = None
     arithmetic: str | None = None  # that they are multiplied in, if it is not their own
     in_pairs: bool = False
-    """Whether they are complex numbers of which C is pairs of real ones, and B, too: its rows are for two columns of A."""
+    """Whether they are complex numbers of which C is pairs of real ones; B, too: its rows are for two columns of A."""
     split: tuple[str, ...] = ()
     """Those of "a" and "b" that bring what a kernel splits them into: it lies at "parts_a" and "parts_b"."""
 

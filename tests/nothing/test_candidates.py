@@ -328,7 +328,8 @@ def test_wgmma_splits_k_as_far_as_the_gpu_has_room_for_its_clusters(
         splits = [one for one in (2, 3, 4, 5, 6, 7, 8, 12, 16) if count * one <= 2 * sms and steps >= 2 * one]
         expected += [(name, split, 1) for split in splits if fits]
         for split in (1, 8):
-            parts = min(sms // (count * split), steps // split // 4, 32)
+            own = steps // split
+            parts = min(sms // (count * split), own // 4, 32 if own >= 32 * 16 else max(16, own // 16))
             if small and parts > 1 and (split == 1 or fits):
                 expected.append((name, split, parts))
         for cluster, blocks in (("1x1", 1), ("2x1", 2)):

@@ -55,19 +55,19 @@ def test_a_choice_is_judged_by_the_plan_with_the_least_prediction() -> None:
 
 def test_a_plan_of_a_results_file_is_predicted_as_when_it_is_proposed(tmp_path: Path) -> None:
     """With the copies that it makes first. A plan that lacks a setting is none."""
-    operands = operands_of(1000, 1024, 512, dtype="bfloat16", layout="nt")
+    operands = operands_of(3000, 3000, 3001, dtype="bfloat16", layout="nt")
     proposed = list_candidates(operands, target_of("a100"))[0]
     first = next(one for one in proposed if one.copies)
     names = {one.spec.name: list(one.settings) for one in proposed}
     plans = [[one.spec.name, list(one.settings.values()), 5.0] for one in (proposed[0], first)]
-    problem = {"size": [1000, 1024, 512], "dtype": "bfloat16", "layout": "nt", "plans": plans}
+    problem = {"size": [3000, 3000, 3001], "dtype": "bfloat16", "layout": "nt", "plans": plans}
     file = tmp_path / "plans.json"
     file.write_text(json.dumps({"settings": names, "problems": [problem]}))
     found = [one.predict(target_of("a100")) for one in read(file)]
     assert found == [one.prediction.seconds for one in (proposed[0], first)]
-    scaled = epilogue("acc * scale", scale=np.ones((1, 1024), "float32"))
+    scaled = epilogue("acc * scale", scale=np.ones((1, 3000), "float32"))
     without, with_scale = (
-        operands_of(1000, 1024, 512, dtype="bfloat16", layout="nt", epilogue=one) for one in (None, scaled)
+        operands_of(3000, 3000, 3001, dtype="bfloat16", layout="nt", epilogue=one) for one in (None, scaled)
     )
     file.write_text(json.dumps({"settings": names, "problems": [{**problem, "scaled": True}]}))
     assert [one.problem for one in read(file)] == [with_scale.problem()] * 2 != [without.problem()] * 2

@@ -22,7 +22,7 @@ from tilewise.kernels.epilogue import fits_boxes, partial_bytes, partial_sums
 from tilewise.kernels.gemm import limits, real_form
 from tilewise.kernels.gemm.add_parts import add_step
 from tilewise.kernels.gemm.arrange import _matrices, arranged, copy_bytes, transposes_runs, with_zeros
-from tilewise.kernels.spec import cut, straddling
+from tilewise.kernels.spec import ComplexForm, cut, straddling
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.planner import operands_of
 from tilewise.problem import Epilogue, EpilogueArray, Problem, Tile
@@ -352,6 +352,9 @@ def test_results_are_those_that_sums_of_the_elements_become(
 # ── complex numbers in their real form ──
 
 
+FORMS: tuple[tuple[ComplexForm, bool], ...] = (("pairs", True), ("matrices", False))
+
+
 def view(memory: npt.NDArray[np.float32], operand: Operand) -> npt.NDArray[np.float32]:
     """A matrix of real numbers in the memory of an operand."""
     strides = (operand.row_stride * 4, operand.column_stride * 4)
@@ -369,8 +372,8 @@ def test_a_complex_product_is_a_real_one_in_the_same_memory(m: int, n: int, k: i
     operands = operands_of(m, n, k, dtype="complex64")
     c = np.zeros((m, n), np.complex64)
     of = {"a": a, "b": b, "c": c}
-    for in_pairs in (True, False):
-        real = real_form.in_real_form(operands, in_pairs)
+    for form, in_pairs in FORMS:
+        real = real_form.in_real_form(operands, form)
         assert (real.a.dtype, real.b.dtype, real.c.dtype, real.in_pairs) == (*("float32",) * 3, in_pairs)
         assert real.sizes == (m, 2 * n, 2 * k) and (real.b.rows, real.b.columns) == (
             k if in_pairs else 2 * k,
@@ -383,7 +386,18 @@ def test_a_complex_product_is_a_real_one_in_the_same_memory(m: int, n: int, k: i
             assert np.array_equal(view(b.reshape(-1).view(np.float32), real.b), first)
         view(c.reshape(-1).view(np.float32), real.c)[...] = left @ four
         assert np.array_equal(c, a @ b)
-    assert real_form.laid_out(operands, True) == () and real_form.laid_out(operands, False) == ("b",)
+    assert real_form.laid_out(operands, "pairs") == () and real_form.laid_out(operands, "matrices") == ("b",)
+
+
+def test_as_elements_operands_lie_as_they_do_and_the_result_is_pairs() -> None:
+    """A row by a matrix is turned, so that each element of the result is a row of two numbers."""
+    operands = operands_of(1, 5, 6, dtype="complex64", layout="tn")
+    assert real_form.laid_out(operands, "elements") == () and real_form.is_complex(operands)
+    real = real_form.in_real_form(operands, "elements")
+    turned = operands.transposed()
+    assert (real.a, real.b, real.in_pairs) == (turned.a, turned.b, True) and not real_form.is_complex(real)
+    assert (real.c.rows, real.c.columns, real.c.row_stride, real.c.column_stride) == (5, 2, 2, 1)
+    assert real.c.dtype == "float32"
 
 
 @pytest.mark.parametrize(
@@ -394,7 +408,7 @@ def test_what_lies_in_columns_is_laid_out_first(
     layout: str, pairs: tuple[str, ...], fourfold: tuple[str, ...]
 ) -> None:
     operands = operands_of(4, 5, 6, dtype="complex64", layout=layout)
-    assert (real_form.laid_out(operands, True), real_form.laid_out(operands, False)) == (pairs, fourfold)
+    assert (real_form.laid_out(operands, "pairs"), real_form.laid_out(operands, "matrices")) == (pairs, fourfold)
 
 
 def test_a_product_is_turned_where_its_result_lies_in_columns() -> None:
@@ -431,7 +445,7 @@ def test_the_launch_that_lays_out_has_a_block_for_each_32_by_32_elements_and_set
 
 def test_the_parts_of_a_stack_are_twice_as_far_apart_as_its_elements() -> None:
     operands = operands_of(4, 5, 6, dtype="complex64", batch=3)
-    real = real_form.in_real_form(operands, True)
+    real = real_form.in_real_form(operands, "pairs")
     assert [one.stack for one in operands[:3]] == [(24,), (30,), (20,)]
     assert [one.stack for one in real[:3]] == [(48,), (60,), (40,)]
     assert [one.row_stride for one in real[:3]] == [12, 10, 10]

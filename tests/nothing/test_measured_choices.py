@@ -313,6 +313,8 @@ def test_what_is_proposed_contains_the_best_measured_plan(measured: list[Measure
 
     for key in dict.fromkeys(one.key for one in measured if one.run not in (PARTS, BETWEEN)):
         plans = [one for one in measured if one.key == key and KERNELS[one.kernel].practical]
+        if not plans:
+            continue  # rungs alone were measured
         problem = plans[0].problem
         specs = [KERNELS[name] for name in dict.fromkeys(one.kernel for one in plans)]
         found, _ = list_candidates(Operands.of(problem), H200, specs=specs)

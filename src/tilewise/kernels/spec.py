@@ -209,11 +209,11 @@ class KernelSpec:
     orient: Callable[[Operands], Operands] = lambda operands: (
         operands
     )  # as it computes it, perhaps transposed
-    practical: bool = True  # the planner considers it; some rungs are lessons alone
+    practical: bool = True  # the planner considers it; most rungs are lessons alone
     arithmetic: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     """Of element types that it multiplies in another arithmetic than their own: in which; None is their own."""
-    superseded_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For an element type, archs that have another kernel for the same, measured where this one is not."""
+    superseded: Callable[[str, str], bool] = lambda _dtype, _arch: False
+    """Whether another kernel multiplies an element type on an arch as fast in all that was measured."""
 
     @property
     def pointers(self) -> bool:

@@ -100,7 +100,7 @@ def _practical_on(arch: str, operands: Operands) -> list[KernelSpec]:
     """The kernels to consider: those superseded on an arch only for what is given by pointers and lies as no other
     kernel for tensor cores reads it, since that cannot be copied first."""
     practical, part = [spec for spec in KERNELS.values() if spec.practical], _part(operands)
-    current = [spec for spec in practical if arch not in spec.superseded_on.get(part, ())]
+    current = [spec for spec in practical if not spec.superseded(part, arch)]
     if operands.by_pointers and not any(_reads(spec, arch, operands) for spec in current):
         return practical
     return current

@@ -506,7 +506,7 @@ def tiles(settings: Settings) -> dict[str, Tile]:
 
 SPEC = KernelSpec(
     name="mma",
-    superseded_on=dict.fromkeys(("float16", "bfloat16", *EIGHT_BITS), ("sm_90a",)),
+    superseded=lambda dtype, arch: arch == "sm_90a" and dtype in ("float16", "bfloat16", *EIGHT_BITS),
     title="tensor cores since Turing: any tile, rows or columns, any alignment, stacks",
     file=Path(__file__).with_suffix(".cu"),
     entries=("mma_gemm",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilewise.gpus import arch_capability
 from tilewise.kernels.spec import KernelSpec, Operands, Settings, Step, Work, access_bytes, ceil_div
 from tilewise.launch import Launch
 from tilewise.problem import Tile
@@ -31,4 +32,5 @@ SPEC = KernelSpec(
     steps=steps,
     work=work,
     tiles=lambda _settings: {"block": _BLOCK, "thread": Tile(8, 8, 1)},
+    superseded=lambda _dtype, arch: arch_capability(arch) >= (8, 0),  # by simt
 )

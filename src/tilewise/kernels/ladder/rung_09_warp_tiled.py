@@ -51,4 +51,5 @@ SPEC = KernelSpec(
         "warp": Tile(64, 64, BLOCK.k),
         "thread": Tile(16, 8, 1),
     },
+    practical=False,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from tilewise.gpus import arch_capability
 from tilewise.kernels.spec import (
     KernelSpec,
     Operand,
@@ -89,4 +90,5 @@ SPEC = KernelSpec(
     workspace=workspace_bytes,
     candidates=candidates,
     tiles=lambda _settings: {"block": _BLOCK, "thread": Tile(8, 8, 1)},
+    superseded=lambda _dtype, arch: arch_capability(arch) >= (8, 0),  # by simt
 )

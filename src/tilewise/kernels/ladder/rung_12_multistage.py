@@ -80,4 +80,5 @@ SPEC = KernelSpec(
     defines=defines,
     tiles=lambda settings: partition_of(settings).tiles(Tile(16, 8, 16)),
     raster="grouped",
+    practical=False,
 )

@@ -207,4 +207,5 @@ SPEC = KernelSpec(
     defines=defines,
     tiles=tiles,
     raster="grouped",
+    practical=False,
 )
