@@ -408,7 +408,10 @@ def test_what_lies_in_columns_is_laid_out_first(
     layout: str, pairs: tuple[str, ...], fourfold: tuple[str, ...]
 ) -> None:
     operands = operands_of(4, 5, 6, dtype="complex64", layout=layout)
-    assert (real_form.laid_out(operands, "pairs"), real_form.laid_out(operands, "matrices")) == (pairs, fourfold)
+    assert (real_form.laid_out(operands, "pairs"), real_form.laid_out(operands, "matrices")) == (
+        pairs,
+        fourfold,
+    )
 
 
 def test_a_product_is_turned_where_its_result_lies_in_columns() -> None:
