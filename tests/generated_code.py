@@ -180,6 +180,8 @@ CASES = (
     Case("vector", "h200", _ROW, "bfloat16", {"along": "k", "rows": 4}, layout="nt"),
     Case("vector", "a100", _ROW, "float32", {"along": "rows"}, wide=False, blocks=6),
     Case("vector", "rtx4090", _ROW, "float64", {"along": "k", "rows": 8}, ("DFMA",), layout="nt", blocks=6),
+    Case("vector", "h200", _ROW, "complex64", {"along": "rows", "per_lane": 4}, wide=False, blocks=4),
+    Case("vector", "h200", _ROW, "complex128", {"along": "k", "rows": 4}, ("DFMA",), layout="nt", blocks=6),
     _mma("t4", "float16", "128x128x32", r"HMMA\.1688\.F32", r"LDSM\.16\.M88\.4", r"LDSM\.16\.MT88\.4", r"STS\.128",
          code=(r"STG\.E\.128\.SYS",)),
     _mma("rtx4090", "float16", "128x256x32", r"HMMA\.16816\.F16", r"LDSM\.16\.M88\.4", _COPIES, arithmetic="f16",
