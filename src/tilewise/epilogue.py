@@ -144,7 +144,12 @@ def express(
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
             rule = "must be a real number" if isinstance(value, complex) else "must be a number"
-            raise ArgumentError(name, rule, type(value).__name__)
+            fix = (
+                f"multiply {'an operand' if name == 'alpha' else 'c'} by it"
+                if hasattr(value, "shape")
+                else ""
+            )
+            raise ArgumentError(name, rule, type(value).__name__, fix)
     if c is None and beta:
         raise ArgumentError("c", "must be given with beta", fix="c is the matrix that beta multiplies")
     if activation is not None and activation not in ACTIVATIONS:
@@ -246,7 +251,10 @@ def _check_scales(name: str, view: View, dtype: str) -> None:
         raise ArgumentError(name, rule, f"shape {view.shape}", fix)
     if view.dtype != "float32":
         raise ArgumentError(
-            name, "must have the type float32", view.dtype, f"convert it: {name}.astype('float32')"
+            name,
+            "must have the type float32",
+            view.dtype,
+            f"convert it: {view.library.convert(name, 'float32')}",
         )
 
 
@@ -307,7 +315,7 @@ def _fit_array(name: str, view: View, fused: Fused, shape: tuple[int, ...], sums
     only_kept = name in fused.kept and name not in parse(fused.expression).names
     if view.dtype in ARRAY_TYPES[sums] or (only_kept and sums == "float32" and view.dtype in EIGHT_BITS):
         return _along_columns(name, view, shape) if sums in COMPLEX and view.space == HOST else view
-    fix = f"convert it: {name}.astype({sums!r})"
+    fix = f"convert it: {view.library.convert(name, sums)}"
     if (
         name in fused.written
         or view.space != HOST

@@ -144,7 +144,8 @@ def _multiply_views(
 def _check_ends(ends: View) -> None:
     """Refuse ends of groups that a kernel cannot read."""
     if ends.dtype != "int32":
-        raise ArgumentError("offsets", "must hold int32", ends.dtype, "convert it: offsets.astype('int32')")
+        fix = f"convert it: {ends.library.convert('offsets', 'int32')}"
+        raise ArgumentError("offsets", "must hold int32", ends.dtype, fix)
     if ends.shape[0] > 1 and ends.strides[0] != 1:
         raise ArgumentError("offsets", "must be contiguous", f"strides {ends.strides}", "copy it first")
 

@@ -100,6 +100,10 @@ class Library(abc.ABC):
         """
         return None
 
+    def convert(self, argument: str, dtype: str) -> str:
+        """The Python expression that converts ``argument`` to a type; for error messages."""
+        return f"{argument}.astype({dtype!r})"
+
     @abc.abstractmethod
     def move(self, argument: str, space: tuple[int, int]) -> str:
         """The Python expression that copies ``argument`` to ``space``; for error messages."""

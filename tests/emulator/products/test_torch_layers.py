@@ -266,6 +266,58 @@ def test_a_model_that_is_one_layer() -> None:
         patch([layer])
 
 
+def test_neighbours_in_a_sequential_are_those_that_run_one_after_another() -> None:
+    """A module that occurs twice stands between others each time; and some run theirs in an order of their own."""
+    norm = nn.LayerNorm(4)
+    model, x = nn.Sequential(nn.Linear(4, 4), norm, nn.Linear(4, 4), norm, nn.ReLU()), torch.randn(3, 4)
+    backwards = Backwards(nn.Linear(4, 4), nn.ReLU())
+    for one in (model, backwards):
+        before = one(x)
+        assert {layer.activation for layer in patch(one).swapped} == {None}
+        torch.testing.assert_close(one(x), before)
+
+
+class Backwards(torch.nn.Sequential):  # type: ignore[misc]
+    def __iter__(self) -> Any:
+        return reversed([*self._modules.values()])
+
+
+def test_undoing_changes_nothing_that_is_computed() -> None:
+    """Where the activation was moved, in a slice that holds what stood in its place, and of a layer that was changed."""
+    x = torch.randn(3, 4)
+    moved, slice_of, changed = (nn.Sequential(nn.Linear(4, 4), nn.GELU(approximate="tanh")) for _ in range(3))
+    gelu = moved[1]
+    patches = [patch(moved), patch(slice_of), patch(changed)]
+    moved.insert(0, nn.Identity())
+    part = slice_of[:2]
+    torch.nn.utils.parametrizations.weight_norm(changed[0])
+    before = [one(x) for one in (moved, part, changed)]
+    for one in patches[:2]:
+        one.undo()
+    with pytest.warns(
+        UserWarning, match=r"^0 is a ParametrizedLinear by now: it stays tilewise's, and so does its act"
+    ):
+        patches[2].undo()
+    for one, was in zip((moved, part, changed), before, strict=True):
+        torch.testing.assert_close(one(x), was)
+    assert moved[2] is gelu and type(moved[1]) is nn.Linear and type(part[1]) is nn.GELU
+
+
+def test_what_goes_wrong_leaves_a_model_as_it_was() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with pytest.raises(ZeroDivisionError):
+        patch(model, select=lambda name, layer: 1 // (name == "0") > 0)
+    assert {type(one) for one in model} == {nn.Linear}
+    wrong: Any = "0"
+    with pytest.raises(ArgumentError, match=r"^select must be a function of a name and a layer, not '0'"):
+        patch(model, select=wrong)
+    patch(model)
+    with pytest.raises(
+        ArgumentError, match=r"^input must be a torch\.Tensor, not 'list'; use torch\.as_tensor"
+    ):
+        model([[1.0]])
+
+
 def test_what_was_swapped_is_a_table() -> None:
     swapped = (
         patching.SwappedLayer("a", 3, 2),

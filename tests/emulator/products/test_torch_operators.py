@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewise
@@ -353,6 +354,65 @@ def test_transforms(ours: Callable[..., Any]) -> None:
         torch.testing.assert_close(make(ours)(*args), make(theirs)(*args))
 
 
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("activation", [None, "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("ours", [tw.linear, torch.ops.tilewise.linear], ids=["direct", "operator"])
+def test_every_way_to_differentiate(ours: Callable[..., Any], activation: str | None) -> None:
+    """Backward with one operand captured, of a gradient again, forward, and both; outside of torch.func, and in batches."""
+    x, weight = random(3, 4, grad=False), random(5, 4, grad=False)
+
+    def product(w: Any) -> Any:
+        return ours(x, w, activation=activation)
+
+    def theirs(w: Any) -> Any:
+        return linear(x, w, None, activation)
+
+    def squares(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda w: of(w).square().sum()
+
+    def forward(of: Callable[[Any], Any]) -> Any:
+        with torch.autograd.forward_ad.dual_level():
+            return tuple(
+                torch.autograd.forward_ad.unpack_dual(of(torch.autograd.forward_ad.make_dual(weight, weight)))
+            )
+
+    def batched(of: Callable[[Any], Any]) -> Any:
+        needing = weight.clone().requires_grad_()
+        return torch.autograd.grad(of(needing), needing, directions, is_grads_batched=True)
+
+    func, directions = torch.func, random(2, 3, 5, grad=False)
+    for differentiate in (
+        lambda of: func.vjp(of, weight)[1](directions[0]),
+        lambda of: func.vjp(func.grad(squares(of)), weight)[1](weight),
+        lambda of: func.jvp(of, (weight,), (weight,)),
+        lambda of: func.jacfwd(of)(weight),
+        lambda of: func.hessian(squares(of))(weight),
+        forward,
+        batched,
+    ):
+        torch.testing.assert_close(differentiate(product), differentiate(theirs))
+
+
+def test_what_carries_a_tangent_has_every_term() -> None:
+    terms = [random(*shape, grad=False) for shape in ((2, 4), (4, 3), (3,), (2, 3), (2, 3))]
+
+    def ours(a: Any, b: Any, bias: Any, c: Any, residual: Any) -> Any:
+        return tw.matmul(a, b, bias=bias, c=c, residual=residual, alpha=0.5, beta=-2.0, activation="tanh")
+
+    def theirs(a: Any, b: Any, bias: Any, c: Any, residual: Any) -> Any:
+        return torch.tanh(0.5 * (a @ b) - 2 * c + bias) + residual
+
+    directions = tuple(map(torch.randn_like, terms))
+    for function in (ours, theirs):
+        terms_and = torch.func.jvp(function, tuple(terms), directions)
+        wanted = torch.func.jvp(theirs, tuple(terms), directions)
+        torch.testing.assert_close(terms_and, wanted)
+    halves = torch.func.jvp(
+        tw.matmul, (terms[0].half(), terms[1].float()), (terms[0].half(), terms[1].float())
+    )
+    assert {one.dtype for one in halves} == {torch.float32}
+
+
 def test_vmap_of_vectors() -> None:
     matrices, vectors = random(3, 5, 4, grad=False), random(3, 4, grad=False)
     for function in (
@@ -398,6 +458,9 @@ def test_tensors_without_elements() -> None:
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────
 
 X, W = random(2, 4), random(3, 4)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # they are a prototype
+    NESTED = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)])
 
 
 @pytest.mark.parametrize(
@@ -418,6 +481,27 @@ X, W = random(2, 4), random(3, 4)
         (lambda: tw.linear(X, W, activation="geloo"), "activation 'geloo' is not known; did you mean 'gelu'"),
         (lambda: tw.linear(X, W.T), "weight must have as many columns as x (4)"),
         (lambda: tw.linear(X[0, 0], W), "x must have at least one dimension"),
+        (
+            lambda: tw.linear(NESTED, W),
+            "x must be one dense tensor, not 'a nested tensor'; use x.to_padded_tensor(0)",
+        ),
+        (lambda: torch.ops.tilewise.matmul(X, W.T, activation="exp"), "activation 'exp' is not known"),
+        (
+            lambda: torch.ops.tilewise._product(X, W.T, activation="relu(acc) + relu"),
+            "activation 'relu(acc) + relu' is",
+        ),
+        (
+            lambda: tw.matmul(X, W.T, alpha=torch.ones(())),
+            "alpha must be a number, not 'Tensor'; multiply an operand by it",
+        ),
+        (
+            lambda: tw.matmul(X.detach(), W.detach().T, c=X, beta=np.ones(1)),
+            "beta must be a number, not 'ndarray'; multiply c",
+        ),
+        (
+            lambda: tw.matmul(X.detach().half(), W.detach().half().T, bias=torch.ones(3).double()),
+            "bias must have a type of float16, bfloat16, float32, not 'float64'; convert it: bias.to(torch.float32)",
+        ),
         (lambda: tw.matmul(X, W.T, beta=2.0), "c must be given with beta"),
         (lambda: tw.matmul(X, W.T, alpha="2"), "alpha must be a number, not 'str'"),
         (lambda: tw.matmul(X, W), "b must have as many rows as a has columns (4)"),
@@ -463,14 +547,6 @@ def test_a_mistake_in_what_is_compiled_is_ours(quiet: None) -> None:
     assert caught.value is not None
     with pytest.raises(ArgumentError, match="bias must broadcast"):
         torch.ops.tilewise.linear(X.to("meta"), W.to("meta"), torch.empty(7, device="meta"))
-
-
-@pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("ours", [tw.linear, torch.ops.tilewise.linear])
-def test_forward_mode_is_refused(ours: Callable[..., Any]) -> None:
-    weight = W.detach()
-    with pytest.raises(ArgumentError, match=r"^weight must carry no tangent.*use reverse mode"):
-        torch.func.jvp(lambda w: ours(X.detach(), w), (weight,), (weight,))
 
 
 def test_a_backward_pass_needs_no_second_product_where_the_result_tells_the_derivative() -> None:

@@ -60,6 +60,10 @@ class Linear(torch.nn.Linear):
     def forward(self, input: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """The layer's result, to which ``residual`` is added in the same launch."""
         weight, bias, activation = self.weight, self.bias, self.activation
+        if not isinstance(input, torch.Tensor):
+            raise ArgumentError(
+                "input", "must be a torch.Tensor", type(input).__name__, "use torch.as_tensor"
+            )
         if (
             torch.compiler.is_compiling()
             or operators.needs_dispatcher((input,))  # NOTE: first, for autocast knows not every device

@@ -26,7 +26,15 @@ from tilewise.interop.torch.gradients import (
     remember,
     start_product,
 )
-from tilewise.interop.torch.terms import Terms, check_activation, needs_dispatcher, needs_pre, result_dtype
+from tilewise.interop.torch.terms import (
+    Terms,
+    check_activation,
+    have_tangents,
+    multiply_by_torch,
+    needs_dispatcher,
+    needs_pre,
+    result_dtype,
+)
 
 __all__ = ["allow_in_graph", "linear", "matmul", "needs_dispatcher", "refuse"]
 
@@ -65,18 +73,6 @@ def _check_tensors(names: Sequence[str], operands: Sequence[Any]) -> None:
             raise ArgumentError(name, rule, type(one).__name__, f"use torch.as_tensor({name})")
 
 
-def _refuse_tangents(operands: Sequence[torch.Tensor | None], names: Sequence[str] = Terms._fields) -> None:
-    """Refuse forward-mode differentiation, whose tangents would be lost."""
-    if torch.autograd.forward_ad._current_level < 0:
-        return
-    for name, one in zip(names, operands, strict=False):
-        if one is not None and _torch.autograd.forward_ad.unpack_dual(one).tangent is not None:
-            fix = "use reverse mode: torch.func.vjp, grad or jacrev"
-            raise ArgumentError(
-                name, "must carry no tangent: forward-mode derivatives are not there", fix=fix
-            )
-
-
 def _check_terms(terms: Terms, shape: Sequence[int]) -> None:
     """Refuse what does not lie beside ``a`` or does not broadcast to the result."""
     for name, one in zip(Terms._fields[1:], terms.operands[1:], strict=False):
@@ -95,7 +91,8 @@ def _check_terms(terms: Terms, shape: Sequence[int]) -> None:
 
 def _check_linear(x: torch.Tensor, weight: torch.Tensor) -> None:
     """Refuse what makes no linear layer, by the names of its arguments."""
-    _refuse_tangents((x, weight), ("x", "weight"))
+    if x.is_nested:
+        raise ArgumentError("x", "must be one dense tensor", "a nested tensor", "use x.to_padded_tensor(0)")
     if not x.ndim:
         raise ArgumentError("x", "must have at least one dimension", "a scalar")
     if weight.ndim != 2:
@@ -114,6 +111,7 @@ def _check_linear(x: torch.Tensor, weight: torch.Tensor) -> None:
 def _product(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The kernel: a launch on the device that holds the tensors, or on tilewise's own for those in host memory."""
     terms = Terms(*args)
+    check_activation(terms.activation)
     with torch.no_grad():  # autograd's part is done, and tw.matmul has none in it
         result, pre = start_product(terms)
     return result, pre if terms.keep else result.new_empty(0)
@@ -203,9 +201,11 @@ def _compose_matmul(
     NOTE: where a transform hides that gradients are recorded, ``pre`` is computed again in the backward pass.
     """
     operands = a, b, bias, c, residual
-    _refuse_tangents(operands)
+    check_activation(activation)
     keep = needs_pre(activation, residual) and _records(operands)
     terms = Terms(a, b, bias, c, residual, activation, alpha, beta, keep, device)
+    if have_tangents(operands):
+        return multiply_by_torch(terms)
     result: torch.Tensor = torch.ops.tilewise._product(*terms)[0]
     return result
 
@@ -299,9 +299,9 @@ def linear(
         _records(operands)
         and not torch._C._are_functorch_transforms_active()
         and not needs_dispatcher(operands)
+        and not have_tangents(operands)
     ):
         check_activation(activation)
-        _refuse_tangents(operands)
         keep = needs_pre(activation, residual)
         terms = (*map(_unwrap, operands), activation, 1.0, 1.0, keep, device)
         made = _recorded_linear.apply(*terms)
@@ -337,9 +337,12 @@ def _multiply(
     device: Any,
 ) -> torch.Tensor:
     """The product, by the cheapest of three routes: the operator, autograd's Function, a launch."""
-    operands = a, b, bias, c, residual
+    a, b, bias, c, residual = operands = tuple(map(_unwrap, (a, b, bias, c, residual)))
     check_activation(activation)
-    _refuse_tangents(operands)
+    if have_tangents(operands):
+        terms = Terms(a, b, bias, c, residual, activation, alpha, beta)
+        _check_terms(terms, product_shape(a.shape, b.shape))
+        return multiply_by_torch(terms)
     if needs_dispatcher(operands):
         name = device if device is None or isinstance(device, str) else device.name
         return _compose_matmul(a, b, bias, c, residual, activation, alpha, beta, name)
@@ -350,14 +353,14 @@ def _multiply(
         _check_terms(terms, product_shape(a.shape, b.shape))
         made = _transformed.apply(*terms)
     elif records:
-        made = _recorded.apply(*map(_unwrap, operands), activation, alpha, beta, keep, device)
+        made = _recorded.apply(*terms)
     else:
         return start_product(terms)[0]
     result: torch.Tensor = made[0] if keep else made
     return result
 
 
-def _unwrap(operand: torch.Tensor | None) -> torch.Tensor | None:
+def _unwrap(operand: torch.Tensor | None) -> Any:
     """The tensor in what a transform that has ended left around it."""
     return operand if operand is None else _functorch.unwrap_if_dead(operand)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -53,7 +54,11 @@ class Patch:
     _undo: list[Callable[[], None]] = field(default_factory=list, repr=False)
 
     def undo(self) -> None:
-        """Make the model what it was; what others have replaced since stays as they want it."""
+        """Make the model compute as it did without tilewise, in the same objects.
+
+        What others have replaced since stays as they want it. A layer whose class they have changed keeps its
+        activation, and a warning says so.
+        """
         while self._undo:
             self._undo.pop()()
 
@@ -92,8 +97,9 @@ def patch(
 
     Layers stay the same objects, and so do their parameters: optimizers, hooks, tied weights and state dicts go on as
     they were. With ``fuse`` an activation that follows a layer in a torch.nn.Sequential becomes part of its launch, and
-    a torch.nn.Identity takes its place. ``select`` says by name and layer which to swap. Subclasses of Linear, layers
-    with a forward of their own and weights of other types are left, and named in what comes back.
+    a torch.nn.Identity takes its place: who calls such a layer by itself, outside of its Sequential, has the activation
+    too. ``select`` says by name and layer which to swap. Subclasses of Linear, layers with a forward of their own and
+    weights of other types are left, and named in what comes back.
 
     >>> import torch
     >>> from tilewise.interop.torch import patch
@@ -105,29 +111,34 @@ def patch(
     """
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError("model", "must be a torch.nn.Module", type(model).__name__)
+    if select is not None and not callable(select):
+        raise ArgumentError("select", "must be a function of a name and a layer", select)
     uses = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
     followers = {id(one.layer): one for one in _find_followers(model)} if fuse else {}
     swapped: list[SwappedLayer] = []
     left: list[SkippedLayer] = []
     undo: list[Callable[[], None]] = []
-    for name, layer in [*model.named_modules()]:
-        if not isinstance(layer, torch.nn.Linear):
-            continue
-        why = reason_to_skip(layer)
-        if why is None and select is not None and not select(name, layer):
-            why = "was not selected"
+    layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
+    reasons = [_reason_to_leave(name, layer, select) for name, layer in layers]  # before anything is changed
+    for (name, layer), why in zip(layers, reasons, strict=True):
         if why is not None:
             left.append(SkippedLayer(name, why))
             continue
         follower = followers.get(id(layer))
         if follower is not None and (uses[id(layer)] > 1 or _is_watched(layer)):
             follower = None  # somebody sees, or uses, what comes before the activation
-        undo.append(_swap_class(layer, follower))
+        undo.append(_swap(name, layer, follower))
         fused = (None, None) if follower is None else (follower.activation, follower.name)
         swapped.append(SwappedLayer(name, layer.in_features, layer.out_features, *fused))
-        if follower is not None:
-            undo.append(_remove_activation(follower))
     return Patch(tuple(swapped), tuple(left), undo)
+
+
+def _reason_to_leave(
+    name: str, layer: torch.nn.Linear, select: Callable[[str, torch.nn.Linear], bool] | None
+) -> str | None:
+    """Why a layer is not swapped, None if it is."""
+    why = reason_to_skip(layer)
+    return "was not selected" if why is None and select is not None and not select(name, layer) else why
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +157,12 @@ def _find_followers(model: torch.nn.Module) -> Iterator[_Follower]:
     for name, sequence in model.named_modules():
         if not isinstance(sequence, torch.nn.Sequential) or _has_own_forward(sequence, torch.nn.Sequential):
             continue
-        for (_, layer), (key, module) in itertools.pairwise(sequence.named_children()):
+        if type(sequence).__iter__ is not torch.nn.Sequential.__iter__:
+            continue  # it runs them in another order
+        # NOTE: named_children() leaves out what it has had before, and neighbours there may be none.
+        for (_, layer), (key, module) in itertools.pairwise(sequence._modules.items()):
+            if layer is None or module is None:
+                continue
             kind = type(module)
             if kind not in _ACTIVATIONS or _is_watched(module) or _has_own_forward(module, kind):
                 continue
@@ -165,34 +181,47 @@ def _is_watched(module: torch.nn.Module) -> bool:
     return any(getattr(module, hooks) for hooks in _HOOKS)
 
 
-def _swap_class(layer: torch.nn.Linear, follower: _Follower | None) -> Callable[[], None]:
-    """Make a layer tilewise's, with the activation that follows; what is returned undoes it.
+def _swap(name: str, layer: torch.nn.Linear, follower: _Follower | None) -> Callable[[], None]:
+    """Make a layer tilewise's, with the activation that follows; what is returned undoes both.
 
     NOTE: the object stays, and only its class changes, so that whoever holds it holds the swapped layer.
     """
     swapped: torch.nn.Module = layer
     swapped.__class__ = Linear
+    give_back: Callable[[], None] | None = None
     if isinstance(swapped, Linear) and follower is not None:
         swapped.activation = follower.activation
+        give_back = _remove_activation(follower)
 
     def undo() -> None:
-        if type(swapped) is Linear:
-            swapped.__class__ = torch.nn.Linear  # type: ignore[assignment]
-            vars(swapped).pop("activation", None)
+        if type(swapped) is not Linear:
+            if give_back is not None:
+                rule = f"{name} is a {type(swapped).__name__} by now: it stays tilewise's, and so does its activation"
+                warnings.warn(rule, stacklevel=3)
+            return
+        swapped.__class__ = torch.nn.Linear  # type: ignore[assignment]
+        vars(swapped).pop("activation", None)
+        if give_back is not None:
+            give_back()
 
     return undo
 
 
 def _remove_activation(follower: _Follower) -> Callable[[], None]:
-    """Put an Identity in the place of an activation; what is returned undoes it."""
+    """Put an Identity in the place of an activation; what is returned undoes it, wherever that is by then."""
     sequence, key = follower.sequence, follower.key
     activation, identity = sequence._modules[key], torch.nn.Identity()
     identity.train(sequence.training)
     sequence._modules[key] = identity
 
     def undo() -> None:
-        if sequence._modules.get(key) is identity:
-            sequence._modules[key] = activation
+        for place, module in sequence._modules.items():
+            if module is identity:
+                sequence._modules[place] = activation
+        # A slice of the Sequential holds the Identity, too: it becomes an activation of the same kind.
+        taken: torch.nn.Module = identity
+        taken.__class__ = type(activation)
+        vars(taken).update(vars(activation) | {"training": taken.training})
 
     return undo
 

@@ -54,7 +54,7 @@ class TorchLibrary(Library):
             or array.layout is not self._dense
             or (array.requires_grad and self._gradients_on())
             or array.is_neg()
-            or (self._forward_ad._current_level >= 0 and self._has_tangent(array))
+            or (self._forward_ad._current_level >= 0 and _has_tangent(array))
             or (dtype in self._complex and array.is_conj())
             or (not ptr and 0 not in shape)
             or (type(array) not in self._plain and self._dispatches(array))
@@ -129,13 +129,13 @@ class TorchLibrary(Library):
         """The level of forward-mode differentiation: -1 outside of it, and only inside have tensors tangents."""
         return vars(self._forward_ad), "_current_level", -1
 
+    def convert(self, argument: str, dtype: str) -> str:
+        """How to convert a tensor."""
+        return f"{argument}.to(torch.{dtype})"
+
     def move(self, argument: str, space: tuple[int, int]) -> str:
         """How to copy a tensor elsewhere."""
         return f"{argument}.cpu()" if space == HOST else f"{argument}.to('cuda:{space[1]}')"
-
-    def _has_tangent(self, array: Any) -> bool:
-        """Whether a tensor has a forward-mode tangent; checked only inside a level of differentiation."""
-        return self._forward_ad.unpack_dual(array).tangent is not None
 
     def _dispatches(self, array: Any) -> bool:
         """Whether the type takes operations over: then its memory, if any, is not what it stands for."""
@@ -181,27 +181,42 @@ class TorchLibrary(Library):
         if array.requires_grad and self._gradients_on():
             rule = "must not require a gradient: only what tw.matmul and tw.linear are given may, and not out"
             yield rule, None, "use {x}.detach() or torch.no_grad()"
-        if self._forward_ad._current_level >= 0 and self._has_tangent(array):
+        if self._forward_ad._current_level >= 0 and _has_tangent(array):
             fix = "use torch.autograd.forward_ad.unpack_dual({x}).primal"
-            yield "must carry no tangent: forward-mode derivatives are not there", None, fix
+            yield (
+                "must carry no tangent: only what tw.matmul and tw.linear are given may, and not out",
+                None,
+                fix,
+            )
         if not (array.is_cpu or array.is_cuda):
             rule = "must lie on the CPU or on a CUDA device"
             yield rule, str(array.device), "use {x}.cpu() or {x}.to('cuda')"
 
 
+def _has_tangent(array: Any) -> bool:
+    """Whether a tensor has a forward-mode tangent; to be asked inside a level of differentiation alone."""
+    torch: Any = sys.modules["torch"]
+    return torch.autograd.forward_ad.unpack_dual(array).tangent is not None
+
+
 def operators_for(*arrays: Any) -> Any:
-    """The module of operators that a product of these goes through: of tensors that record gradients, are inside of
-    ``torch.func``, or are fake. None where a product is a launch and nothing else.
+    """The module of operators that a product of these goes through: of tensors that record gradients or carry tangents,
+    are in ``torch.func`` or in a batch of gradients, or are fake. None where a product is a launch and nothing else.
     """
     torch: Any = sys.modules.get("torch")
     if not hasattr(torch, "autograd"):  # absent, or about to be imported
         return None
     tensors = [array for array in arrays if isinstance(array, torch.Tensor)]
     records = tensors and torch.is_grad_enabled()
-    wrapped = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
+    functorch = getattr(torch._C, "_functorch", None)
+    wrapped = getattr(functorch, "is_functorch_wrapped_tensor", None)
+    batched = getattr(functorch, "is_legacy_batchedtensor", None)
+    dual = torch.autograd.forward_ad._current_level >= 0
     fakes = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", ())
     for tensor in tensors:
         if isinstance(tensor, fakes) or (wrapped is not None and wrapped(tensor)):
+            break
+        if (batched is not None and batched(tensor)) or (dual and _has_tangent(tensor)):
             break
         if records and tensor.requires_grad and tensor.layout is torch.strided:
             break
