@@ -1,0 +1,242 @@
+"""What the planner proposes and predicts: for products of many kinds, each kernel's ways to multiply them and its best one.
+
+``python -m tests.predictions`` writes ``tests/golden/predictions.txt`` anew, which ``tests/nothing/test_predictions.py``
+compares: do so after a change that is meant to change proposals or predictions, and look at the difference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+import tilewise as tw
+from tilewise.errors import ArgumentError
+from tilewise.kernels import KERNELS, RUNGS
+from tilewise.operands import Operand, Operands
+from tilewise.planner import Candidate, list_candidates, operands_of, target_of
+from tilewise.planner.constants import EMULATOR
+from tilewise.planner.target import Target
+
+GOLDEN = Path(__file__).parent / "golden" / "predictions.txt"
+COMMAND = "python -m tests.predictions"
+_SHOWN = 1e-9  # seconds: of less, what is left of differences depends on the machine
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A product on a GPU: what :func:`operands_of` takes; the ``expression`` of an epilogue, whose arrays are named by their
+    shapes; and how many elements lie between the ends of A's rows and the beginnings of the next, ``apart``. By the ladder's
+    rungs, or by the kernels that are for use."""
+
+    gpu: str
+    size: tuple[int, int, int]
+    dtype: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+    expression: str = ""
+    apart: int = 0
+    by_rungs: bool = False
+
+    @property
+    def name(self) -> str:
+        """One that tells it from the others."""
+        how = [f"{name}={value}" for name, value in self.given.items()]
+        how += [self.expression] if self.expression else []
+        how += [f"rows {self.apart} apart"] if self.apart else []
+        how += ["by rungs"] if self.by_rungs else []
+        return " ".join((self.gpu, self.dtype, "x".join(map(str, self.size)), *how))
+
+    @property
+    def target(self) -> Target:
+        """The GPU; the emulator with as many threads on any machine."""
+        if self.gpu == "emulator":
+            return Target("emulator", "sm_90a", 2, EMULATOR)
+        return target_of(self.gpu)
+
+    def operands(self) -> Operands:
+        """The operands as they lie."""
+        (m, n, k), batch = self.size, self.given.get("batch", 1)
+        stack = () if batch == 1 else (batch,)
+        shapes = {
+            "row": (n,), "column": (m, 1), "whole": (*stack, m, n), "half": (*stack, m, n), "down": (*stack, n),
+            "across": (*stack, m), "of_a": (m, -(-k // 128)), "of_b": (-(-k // 128), -(-n // 128)),
+        }  # fmt: skip
+        arrays = {
+            name: np.zeros(shape, np.float16 if name == "half" else np.float32)
+            for name, shape in shapes.items()
+            if re.search(rf"\b{name}\b", self.expression)
+        }
+        epilogue = tw.epilogue(self.expression, **arrays) if self.expression else None
+        found = operands_of(m, n, k, dtype=self.dtype, epilogue=epilogue, **self.given)
+        return found._replace(a=_apart(found.a, self.apart)) if self.apart else found
+
+
+def _apart(operand: Operand, elements: int) -> Operand:
+    """The operand with its rows, or columns, so much farther apart."""
+    size = operand.itemsize
+    aligned = next(bytes_ for bytes_ in (16, 8, 4, 2, 1) if elements * size % bytes_ == 0)
+    if operand.column_stride == 1:
+        return replace(operand, row_stride=operand.row_stride + elements, alignment=aligned)
+    return replace(operand, column_stride=operand.column_stride + elements, alignment=aligned)
+
+
+CASES = (
+    Case("h200", (4096, 4096, 4096), "bfloat16"),
+    Case("h200", (4096, 2048, 1024), "float16", {"layout": "nt", "result": "float32"}),
+    Case("h200", (300, 700, 1100), "float16", {"layout": "tn", "arithmetic": "f16"}),
+    Case("h200", (16, 7168, 2048), "bfloat16", {"layout": "nt"}),
+    Case("h200", (64, 64, 16384), "bfloat16"),
+    Case("h200", (1000, 500, 96), "bfloat16", {"batch": 12}),
+    Case("h200", (4096, 1024, 512), "bfloat16", {"groups": 6}, "relu(acc + row)"),
+    Case("h200", (512, 256, 512), "bfloat16", {"batch": 5, "pointers": True}),
+    Case("h200", (1, 4096, 14336), "bfloat16", {"layout": "nt"}),
+    Case("h200", (4096, 1, 4096), "float16", {}, "relu(acc) + column"),
+    Case("h200", (1024, 768, 640), "bfloat16", {}, "keep(half, acc + row) * whole"),
+    Case("h200", (1024, 768, 640), "float16", {}, "column_sums(down, acc) + row_sums(across, acc)"),
+    Case("h200", (640, 768, 640), "bfloat16", {}, apart=1),
+    Case("h200", (2048, 2048, 1000), "float32", {"arithmetic": "tf32"}),
+    Case("h200", (2048, 1536, 1024), "float32", {"arithmetic": "exact32", "layout": "nt"}),
+    Case("h200", (512, 512, 4096), "float32"),
+    Case("h200", (640, 512, 300), "float32", {"batch": 3, "layout": "tt"}),
+    Case("h200", (256, 384, 512), "complex64"),
+    Case("h200", (256, 384, 512), "complex128", {"layout": "nt"}),
+    Case("h200", (1024, 1000, 512), "float64"),
+    Case("h200", (2048, 2048, 2048), "float8_e4m3fn", {"layout": "nt"}),
+    Case("h200", (2048, 2048, 2048), "float8_e5m2", {"layout": "nt", "b_dtype": "float8_e4m3fn"}, "scaled(acc, of_a, of_b)"),
+    Case("h200", (1024, 2048, 2048), "int8", {"layout": "nt"}),
+    Case("h200", (1024, 2048, 2048), "int8", {"layout": "nn", "result": "bfloat16"}, "scaled(acc, of_a, of_b)"),
+    Case("h200", (64, 4096, 4096), "bfloat16", {"layout": "nt", "b_dtype": "int8"}, "acc * row"),
+    Case("h200", (1, 4096, 4096), "float16", {"layout": "nt", "b_dtype": "float8_e4m3fn"}),
+    Case("h200", (4096, 24, 1024), "int8", {"b_dtype": "bfloat16"}),
+    Case("h200", (100, 200, 300), "int32"),
+    Case("h200", (100, 200, 300), "int64", {"batch": 2}),
+    Case("h100-sxm", (4096, 4096, 4096), "bfloat16"),
+    Case("h100-pcie", (2048, 2048, 4096), "float16", {"layout": "nt", "b_dtype": "int8"}),
+    Case("a100-sxm-80gb", (2048, 1024, 1024), "bfloat16"),
+    Case("a100-sxm-80gb", (1000, 1000, 1000), "float64", {"layout": "nt"}),
+    Case("a100-sxm-80gb", (512, 512, 1024), "float32", {"arithmetic": "tf32", "layout": "tt"}),
+    Case("rtx-4090", (1024, 1024, 1024), "float8_e4m3fn", {"layout": "nt"}),
+    Case("rtx-4090", (1024, 1024, 1024), "float16", {"arithmetic": "f16"}, "acc * 2 + whole"),
+    Case("rtx-4090", (500, 300, 200), "float64"),
+    Case("a10g", (1024, 256, 1024), "int8", {"layout": "nt"}),
+    Case("t4", (1024, 1000, 512), "float16"),
+    Case("t4", (300, 200, 4096), "float32"),
+    Case("jetson-agx-orin", (512, 512, 512), "bfloat16"),
+    Case("gb10", (512, 512, 512), "float16", {"layout": "tn"}),
+    Case("b200", (2048, 2048, 2048), "bfloat16"),
+    Case("emulator", (64, 96, 128), "float32"),
+    Case("emulator", (256, 256, 256), "bfloat16"),
+    Case("v100-sxm-16gb", (256, 256, 256), "float16"),
+    Case("h200", (0, 64, 64), "bfloat16"),
+    Case("h200", (64, 64, 0), "float32"),
+    Case("h200", (8192, 8192, 8192), "bfloat16", {"layout": "nt"}, apart=8),
+    Case("h200", (96, 1500, 4000), "bfloat16", {"layout": "tt"}, "relu(acc + row) + whole"),
+    Case("h200", (129, 320, 640), "bfloat16", {"groups": 3, "layout": "nt"}),
+    Case("h200", (4096, 512, 1024), "float8_e4m3fn", {"groups": 8, "layout": "nt"}, "acc * column"),
+    Case("h200", (333, 555, 777), "float16", {"batch": 4, "layout": "tt"}, "acc + half", apart=3),
+    Case("h200", (333, 555, 777), "float32", {"arithmetic": "exact32", "layout": "tn"}, "acc + whole", apart=3),
+    Case("h200", (333, 555, 777), "complex64", {"arithmetic": "tf32", "batch": 3}),
+    Case("h200", (96, 3000, 160), "float64", {"layout": "tt"}, "column_sums(down, acc)"),
+    Case("h200", (2048, 1, 3000), "float64", {"layout": "tn"}),
+    Case("h200", (1, 1000, 300), "complex64"),
+    Case("h200", (1, 3000, 5000), "int8", {"result": "float32"}, "acc * row"),
+    Case("h200", (1, 100_000, 64), "float32", {"layout": "nt"}),
+    Case("h200", (5000, 1, 700), "bfloat16", {"b_dtype": "int8"}),
+    Case("h200", (1500, 64, 2048), "int8", {"b_dtype": "bfloat16"}, "scaled(acc, of_a, 1)"),
+    Case("h200", (700, 900, 1024), "bfloat16", {"b_dtype": "float8_e5m2"}, "scaled(acc, 1, of_b) + row"),
+    Case("h200", (700, 900, 1024), "float8_e5m2", {"layout": "nt", "batch": 2, "result": "float8_e5m2"}),
+    Case("h200", (700, 900, 1024), "float16", {"layout": "nt", "result": "int8"}, "acc * 127"),
+    Case("h200", (64, 64, 64), "int8", {"result": "int32"}, "acc + 1"),
+    Case("h200", (64, 64, 64), "int32", {}, "acc + 1"),
+    Case("h200", (64, 64, 64), "float64", {"result": "int8"}),
+    Case("h200", (64, 64, 64), "float32", {"result": "int32"}),
+    Case("h200", (64, 64, 64), "int64", {"result": "int32"}),
+    Case("h200", (64, 64, 64), "int8", {}, "column_sums(down, acc)"),
+    Case("h200", (64, 64, 64), "float32", {"result": "float64"}),
+    Case("h200", (2**31, 8, 8), "float32"),
+    Case("h200", (2**31 - 1, 8, 8), "bfloat16"),
+    Case("h200", (8, 8, 2**31), "float16"),
+    Case("h200", (70_000, 70_000, 64), "float32", {"batch": 1000}),
+    Case("h200", (100_000, 100_000, 8), "bfloat16", {"batch": 2000}),
+    Case("h800-sxm", (1024, 1024, 8192), "bfloat16", {"layout": "nt"}),
+    Case("h100-nvl", (64, 4096, 4096), "bfloat16", {"layout": "nt", "b_dtype": "int8"}),
+    Case("rtx-5090", (1024, 768, 512), "float8_e4m3fn", {"layout": "nt"}, "scaled(acc, of_a, of_b)"),
+    Case("l4", (64, 4096, 4096), "int8", {"layout": "nt"}, "scaled(acc, of_a, of_b)"),
+    Case("a100-sxm-80gb", (3000, 100, 512), "bfloat16", {"layout": "nt", "b_dtype": "int8"}),
+    Case("a100-sxm-80gb", (512, 384, 4096), "complex64", {"layout": "tn"}),
+    Case("a100-sxm-80gb", (128, 96, 8192), "float16", {"layout": "tt", "batch": 2, "arithmetic": "f16"}),
+    Case("rtx-2060", (1024, 1024, 1024), "int8", {"layout": "nt"}),
+    Case("h200", (1024, 1024, 1024), "float32", by_rungs=True),
+    Case("h200", (100, 60, 70), "float32", by_rungs=True),
+    Case("h200", (1024, 1024, 512), "bfloat16", {"layout": "nt"}, by_rungs=True),
+    Case("h200", (2048, 1024, 640), "float16", {"result": "float32"}, by_rungs=True),
+    Case("a100-sxm-80gb", (1024, 512, 512), "float32", {"layout": "tt"}, by_rungs=True),
+    Case("t4", (512, 512, 512), "float16", {"result": "float32"}, by_rungs=True),
+    Case("emulator", (128, 128, 64), "float32", by_rungs=True),
+)  # fmt: skip
+
+
+def summary(case: Case) -> str:
+    """What is proposed and predicted for a product, kernel by kernel."""
+    return "\n".join((f"[{case.name}]", *_lines(case)))
+
+
+def _lines(case: Case) -> Iterator[str]:
+    try:
+        operands, target = case.operands(), case.target
+    except ArgumentError as error:
+        yield f"refused: {error}"
+        return
+    yield f"{operands.problem()}"
+    for name in [name for name in KERNELS if (name in RUNGS) is case.by_rungs]:
+        found, refused = list_candidates(operands, target, specs=(KERNELS[name],))
+        if not found:
+            yield f"{name} cannot: {refused[0].error}" if refused else f"{name} proposes nothing"
+            continue
+        found.sort(key=lambda one: one.prediction.seconds)
+        times = [one.prediction.seconds for one in found]
+        ways = f"{len(found)} ways in {_micro(times[0])} to {_micro(times[-1])}, {_micro(fmean(times))} on average"
+        yield f"{name}: {ways if len(found) > 1 else f'one way in {_micro(times[0])}'}"
+        yield from (f"  {line}" for line in _best(found[0], target))
+
+
+def _best(one: Candidate, target: Target) -> Iterator[str]:
+    spec = one.spec
+    usual = spec.complete({})
+    yield (
+        ", ".join(f"{name} {value}" for name, value in one.settings.items() if value != usual[name])
+        or "as usual"
+    )
+    if one.copies:
+        yield f"copies {' and '.join(one.copies)}"
+    terms = ", ".join(
+        f"{name} {_micro(spent)}" for name, spent in one.prediction.terms.items() if spent >= _SHOWN
+    )
+    yield f"bound by {one.prediction.bound}: {terms}"
+    inner = one.operands.inner(spec.stack_axes)
+    for step in spec.steps(inner, one.settings) if all(inner.sizes) else ():  # what is empty is not launched
+        launch = replace(step.launch, args=())
+        yield f"{step.entry}: {launch}, {len(step.launch.args)} arguments"
+    if (workspace := spec.workspace(inner, one.settings)) or inner.epilogue.summed:
+        sums = f", partial sums of {spec.sum_slots(inner, one.settings)}" if inner.epilogue.summed else ""
+        yield f"{workspace:,} bytes of sums{sums}"
+    work = spec.work(inner, one.settings)
+    yield f"{work.threads} threads, {work.resident} blocks an SM, {work.shared_bytes:,} bytes shared on {target.arch}"
+
+
+def _micro(seconds: float) -> str:
+    return f"{seconds * 1e6:.5g} µs"
+
+
+def list_predictions() -> str:
+    """The whole file."""
+    return "\n\n".join(map(summary, CASES)) + "\n"
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(list_predictions(), encoding="utf-8")
