@@ -261,6 +261,36 @@ def test_integers_of_8_bits_are_exact_where_the_sum_is_not_finite() -> None:
         assert (found.ok, found.where, found.failures) == (False, (row, 0), 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "unit", "least", "most"),
+    [
+        (np.dtype(np.int8), 0.0, 1.0, 127.0),
+        *(
+            (np.dtype(one), float(info.eps) / 2, float(info.smallest_subnormal), float(info.max))
+            for one in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+            for info in (ml_dtypes.finfo(one),)
+        ),
+    ],
+)
+def test_results_of_8_bits_may_be_off_by_half_of_a_step_and_end_with_the_largest(
+    kind: np.dtype[Any], unit: float, least: float, most: float
+) -> None:
+    """Of what lies near 0 half of the least step, and the roundoff's share beside that."""
+    one = np.ones((1, 1), np.float64)
+    for steps in (0.25, 0.49, 0.52, 0.75, 1.25):  # by which a sum is beyond the number that it became
+        for number in (0.0, least, -3 * least):
+            expected = (abs(number) + steps * least) * (-1 if number < 0 else 1)
+            within = steps * least < least / 2 + unit * abs(expected)
+            got = np.full((1, 1), number).astype(kind)
+            assert compare(got, expected * one, one, accumulate="float64").ok == within
+    for sign, end in ((1, most), (-1, -128.0 if kind == np.int8 else -most)):
+        largest = np.full((1, 1), end).astype(kind)
+        below = np.full((1, 1), end - sign * (1 if kind == np.int8 else 2 * unit * most)).astype(kind)
+        for far in (1.0, 2.0, 1e30):
+            assert compare(largest, far * end * one, one, accumulate="float64")
+        assert below != largest and not compare(below, 2 * end * one, one, accumulate="float64")
+
+
 def test_an_infinity_where_the_reference_has_none_fails() -> None:
     a, b = operands(11, 8, 8, 8)
     for special in (np.inf, np.nan):
