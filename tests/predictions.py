@@ -7,7 +7,7 @@ compares: do so after a change that is meant to change proposals or predictions,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -32,7 +32,7 @@ _SHOWN = 1e-9  # seconds: of less, what is left of differences depends on the ma
 class Case:
     """A product on a GPU: what :func:`operands_of` takes; the ``expression`` of an epilogue, whose arrays are named by their
     shapes; and how many elements lie between the ends of A's rows and the beginnings of the next, ``apart``. By the ladder's
-    rungs, or by the kernels that are for use."""
+    rungs, or by the kernels that are for use. ``brief``: of kernels that can multiply it what all of their ways come to."""
 
     gpu: str
     size: tuple[int, int, int]
@@ -41,6 +41,7 @@ class Case:
     expression: str = ""
     apart: int = 0
     by_rungs: bool = False
+    brief: bool = False
 
     @property
     def name(self) -> str:
@@ -84,6 +85,40 @@ def _apart(operand: Operand, elements: int) -> Operand:
         return replace(operand, row_stride=operand.row_stride + elements, alignment=aligned)
     return replace(operand, column_stride=operand.column_stride + elements, alignment=aligned)
 
+
+_TYPES = ("float32", "float64", "complex64", "float16", "bfloat16", "float8_e4m3fn", "int8")
+_SIZES = (
+    (1000, 20, 1500),
+    (20, 1000, 1536),
+    (100, 100, 3008),
+    (70, 3000, 512),
+    (1, 2000, 1024),
+    (2000, 1, 1024),
+)
+_MORE = (
+    *((dtype, {}, "") for dtype in _TYPES),
+    ("float32", {"arithmetic": "tf32"}, ""),
+    ("float32", {"arithmetic": "exact32"}, ""),
+    ("float16", {"arithmetic": "f16"}, ""),
+    ("float16", {"b_dtype": "int8"}, ""),
+    ("float8_e5m2", {"b_dtype": "bfloat16"}, ""),
+    ("float8_e5m2", {}, "scaled(acc, of_a, of_b)"),
+    ("int8", {"result": "float16"}, "scaled(acc, of_a, of_b)"),
+    ("bfloat16", {"b_dtype": "int8"}, "scaled(acc, 1, of_b)"),
+    ("float16", {"batch": 3}, "relu(acc + whole)"),
+    ("float32", {}, "column_sums(down, acc)"),
+)
+_BRIEF = (
+    *(("h200", *one, size, "nt") for one in _MORE for size in _SIZES),
+    *(("rtx-4090", *one, size, "nt") for one in _MORE for size in _SIZES[:4]),
+    *(("a100-sxm-80gb", *one, size, "tn") for one in _MORE[:8] for size in _SIZES[1:4]),
+    *(("t4", *one, size, "nn") for one in _MORE[:5] for size in _SIZES[:3]),
+    *(
+        ("emulator", *one, size, "nt")
+        for one in _MORE
+        for size in ((96, 80, 256), (1, 96, 256), (512, 384, 256))
+    ),
+)
 
 CASES = (
     Case("h200", (4096, 4096, 4096), "bfloat16"),
@@ -178,6 +213,12 @@ CASES = (
     Case("a100-sxm-80gb", (1024, 512, 512), "float32", {"layout": "tt"}, by_rungs=True),
     Case("t4", (512, 512, 512), "float16", {"result": "float32"}, by_rungs=True),
     Case("emulator", (128, 128, 64), "float32", by_rungs=True),
+    Case("emulator", (256, 256, 256), "float16", {"result": "float32", "layout": "nt"}, by_rungs=True),
+    *(Case("h200", (size, 1, 1), dtype) for size in (2**31 - 1025, 2**31 - 1024) for dtype in ("bfloat16", "float32")),
+    *(
+        Case(gpu, size, dtype, {"layout": layout, **given}, expression, brief=True)
+        for gpu, dtype, given, expression, size, layout in _BRIEF
+    ),
 )  # fmt: skip
 
 
@@ -196,13 +237,31 @@ def _lines(case: Case) -> Iterator[str]:
     for name in [name for name in KERNELS if (name in RUNGS) is case.by_rungs]:
         found, refused = list_candidates(operands, target, specs=(KERNELS[name],))
         if not found:
-            yield f"{name} cannot: {refused[0].error}" if refused else f"{name} proposes nothing"
+            if not case.brief:
+                yield f"{name} cannot: {refused[0].error}" if refused else f"{name} proposes nothing"
             continue
         found.sort(key=lambda one: one.prediction.seconds)
         times = [one.prediction.seconds for one in found]
         ways = f"{len(found)} ways in {_micro(times[0])} to {_micro(times[-1])}, {_micro(fmean(times))} on average"
         yield f"{name}: {ways if len(found) > 1 else f'one way in {_micro(times[0])}'}"
-        yield from (f"  {line}" for line in _best(found[0], target))
+        yield f"  in all {_all_launches(found)}"
+        if not case.brief:
+            yield from (f"  {line}" for line in _best(found[0], target))
+
+
+def _all_launches(found: Sequence[Candidate]) -> str:
+    """What the launches of all ways come to."""
+    count = blocks = threads = shared = sums = 0
+    for one in found:
+        inner = one.operands.inner(one.spec.stack_axes)
+        if not all(inner.sizes):  # what is empty is not launched
+            continue
+        sums += one.spec.workspace(inner, one.settings)
+        for step in one.spec.steps(inner, one.settings):
+            launch = step.launch
+            count, blocks, threads = count + 1, blocks + launch.blocks, threads + launch.threads_per_block
+            shared += launch.shared
+    return f"{count} launches, {blocks:,} blocks, of {threads:,} threads, {shared:,} bytes shared, {sums:,} of sums"
 
 
 def _best(one: Candidate, target: Target) -> Iterator[str]:
