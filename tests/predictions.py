@@ -6,7 +6,9 @@ compares: do so after a change that is meant to change proposals or predictions,
 
 from __future__ import annotations
 
+import itertools
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,10 +20,15 @@ import numpy as np
 import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS, RUNGS
+from tilewise.kernels.bind import _regions, _shifts
+from tilewise.kernels.gemm.add_sums import add_steps
+from tilewise.kernels.gemm.arrange import arrange_steps
 from tilewise.operands import Operand, Operands
 from tilewise.planner import Candidate, list_candidates, operands_of, target_of
 from tilewise.planner.constants import EMULATOR
+from tilewise.planner.measured import describe_operands
 from tilewise.planner.target import Target
+from tilewise.slots import MapSlot, Slot
 
 GOLDEN = Path(__file__).parent / "golden" / "predictions.txt"
 COMMAND = "python -m tests.predictions"
@@ -167,6 +174,13 @@ CASES = (
     Case("emulator", (64, 96, 128), "float32"),
     Case("emulator", (256, 256, 256), "bfloat16"),
     Case("v100-sxm-16gb", (256, 256, 256), "float16"),
+    Case("h200", (64, 64, 64), "float64", {"result": "float32"}),
+    Case("h200", (64, 64, 64), "float32", {"result": "float64", "arithmetic": "tf32"}),
+    Case("h200", (64, 64, 64), "bfloat16", {"result": "float64"}),
+    Case("h200", (200, 96, 200), "float8_e4m3fn", {"layout": "tn"}, "column_sums(down, acc) + whole"),
+    Case("h200", (200, 96, 200), "bfloat16", {"b_dtype": "int8", "layout": "tn", "batch": 3}, "acc + row", apart=1),
+    Case("h200", (200, 96, 200), "int8", {"b_dtype": "float16", "layout": "tn"}, "row_sums(across, acc)", apart=4),
+    Case("h200", (200, 96, 200), "complex64", {"layout": "tn"}, "acc + row", apart=2),
     Case("h200", (0, 64, 64), "bfloat16"),
     Case("h200", (64, 64, 0), "float32"),
     Case("h200", (8192, 8192, 8192), "bfloat16", {"layout": "nt"}, apart=8),
@@ -233,7 +247,7 @@ def _lines(case: Case) -> Iterator[str]:
     except ArgumentError as error:
         yield f"refused: {error}"
         return
-    yield f"{operands.problem()}"
+    yield describe_operands(operands)
     for name in [name for name in KERNELS if (name in RUNGS) is case.by_rungs]:
         found, refused = list_candidates(operands, target, specs=(KERNELS[name],))
         if not found:
@@ -246,7 +260,7 @@ def _lines(case: Case) -> Iterator[str]:
         yield f"{name}: {ways if len(found) > 1 else f'one way in {_micro(times[0])}'}"
         yield f"  in all {_all_launches(found)}"
         if not case.brief:
-            yield from (f"  {line}" for line in _best(found[0], target))
+            yield from (f"  {line}" for line in _best(found[0], operands, target))
 
 
 def _all_launches(found: Sequence[Candidate]) -> str:
@@ -264,28 +278,52 @@ def _all_launches(found: Sequence[Candidate]) -> str:
     return f"{count} launches, {blocks:,} blocks, of {threads:,} threads, {shared:,} bytes shared, {sums:,} of sums"
 
 
-def _best(one: Candidate, target: Target) -> Iterator[str]:
-    spec = one.spec
+def _best(one: Candidate, operands: Operands, target: Target) -> Iterator[str]:
+    """The best way of a kernel: its settings, what time is spent on, and its launches, copies and sums among them."""
+    spec, read = one.spec, one.operands
     usual = spec.complete({})
     yield (
         ", ".join(f"{name} {value}" for name, value in one.settings.items() if value != usual[name])
         or "as usual"
     )
-    if one.copies:
-        yield f"copies {' and '.join(one.copies)}"
     terms = ", ".join(
         f"{name} {_micro(spent)}" for name, spent in one.prediction.terms.items() if spent >= _SHOWN
     )
     yield f"bound by {one.prediction.bound}: {terms}"
-    inner = one.operands.inner(spec.stack_axes)
-    for step in spec.steps(inner, one.settings) if all(inner.sizes) else ():  # what is empty is not launched
-        launch = replace(step.launch, args=())
-        yield f"{step.entry}: {launch}, {len(step.launch.args)} arguments"
-    if (workspace := spec.workspace(inner, one.settings)) or inner.epilogue.summed:
-        sums = f", partial sums of {spec.sum_slots(inner, one.settings)}" if inner.epilogue.summed else ""
-        yield f"{workspace:,} bytes of sums{sums}"
+    inner = read.inner(spec.stack_axes)
     work = spec.work(inner, one.settings)
-    yield f"{work.threads} threads, {work.resident} blocks an SM, {work.shared_bytes:,} bytes shared on {target.arch}"
+    yield f"{work.threads} threads, {work.resident} blocks an SM, {work.shared_bytes:,} bytes shared"
+    if not all(inner.sizes):  # what is empty is not launched
+        return
+    regions, size = _regions(spec, one.settings, read)
+    if size:
+        yield f"{size:,} bytes of workspace: {', '.join(f'{name} at {at:,}' for name, at in regions.items())}"
+    slots = spec.sum_slots(inner, one.settings)
+    shifts = list(itertools.islice(_shifts(spec, read), 3))
+    if len(shifts) > 1:
+        yield f"and again, moved by {' and '.join(map(str, shifts[1:]))}"
+    yield f"defined: {_listed(spec.defines(one.settings))}"
+    for step in (*arrange_steps(operands, read), *spec.steps(inner, one.settings), *add_steps(inner, slots)):
+        yield f"{step.entry}: {replace(step.launch, args=())}, {step.resident} an SM{', spread' * step.spread}"
+        if step.code is not None:
+            yield f"  of {step.code.file.name}, defined: {_listed(dict(step.code.defines))}"
+        yield from (f"  {_argument(slot)}" for slot in step.launch.args)
+
+
+def _listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _argument(slot: Slot | MapSlot) -> str:
+    """A parameter of a kernel: its numbers of 32 bits, or what a map describes; and where addresses are filled in."""
+    if isinstance(slot, MapSlot):
+        return f"map of {slot.operand} + {slot.addend}: {_listed(slot.described._asdict())}"
+    padded = slot.template + bytes(-len(slot.template) % 4)
+    numbers = " ".join(map(str, struct.unpack(f"<{len(padded) // 4}i", padded)))
+    if len(padded) > 8 and not any(padded) and not slot.gaps:
+        return f"{len(slot.template)} bytes of zeros"
+    gaps = (f"; {gap.operand} + {gap.addend} at {gap.offset}, {gap.size} bytes" for gap in slot.gaps)
+    return f"{numbers}{''.join(gaps)}"
 
 
 def _micro(seconds: float) -> str:
