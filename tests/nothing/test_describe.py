@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.describe import Shapes, describe, result_shapes
+from tilewise.describe import Shapes, describe, group_shapes, result_shapes
 from tilewise.epilogue import Fused, describe_dense, epilogue
 from tilewise.errors import ArgumentError
 from tilewise.interop import HOST, View
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import _shifts
 from tilewise.operands import Operand, Operands
+from tilewise.planner import operands_of
 
 Ints = tuple[int, ...]
 
@@ -344,3 +345,14 @@ def test_matrices_whose_rows_share_scales_by_tiles_stay_apart() -> None:
     left, right = (array(one, dtype="float8_e4m3fn") for one in ((2, 200, 256), (256, 5)))
     made = describe(left, right, array(shapes.result, dtype="bfloat16"), shapes, fused)
     assert made.stack == (2,) and (made.a.rows, made.extras[0].rows) == (200, 2)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 7])
+def test_dense_groups_lie_as_a_plan_made_without_arrays_takes_them_to(groups: int) -> None:
+    left, right, ends = (array(one) for one in ((30, 8), (groups, 8, 5), (groups,)))
+    shapes = group_shapes((30, 8), (groups, 8, 5), (groups,))
+    assert shapes.result == (30, 5) and shapes.stack_of("b") == (groups,) and shapes.stack_of("a") == ()
+    found = describe(left, right, array((30, 5)), shapes, offsets=ends._replace(dtype="int32"))
+    expected = operands_of(30, 5, 8, groups=groups)
+    assert found.offsets == expected.offsets and found.problem() == expected.problem()
+    assert [one.stack for one in found[:3]] == [(), (40,), ()]
