@@ -6,11 +6,12 @@ compares: do so after a change that is meant to change proposals or predictions,
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,6 +22,7 @@ import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS, RUNGS
 from tilewise.kernels.bind import _regions, _shifts
+from tilewise.kernels.epilogue import epilogue_header
 from tilewise.kernels.gemm.add_sums import add_steps
 from tilewise.kernels.gemm.arrange import arrange_steps
 from tilewise.operands import Operand, Operands
@@ -102,7 +104,7 @@ _SIZES = (
     (1, 2000, 1024),
     (2000, 1, 1024),
 )
-_MORE = (
+_MORE: tuple[tuple[str, dict[str, Any], str], ...] = (
     *((dtype, {}, "") for dtype in _TYPES),
     ("float32", {"arithmetic": "tf32"}, ""),
     ("float32", {"arithmetic": "exact32"}, ""),
@@ -230,7 +232,7 @@ CASES = (
     Case("emulator", (256, 256, 256), "float16", {"result": "float32", "layout": "nt"}, by_rungs=True),
     *(Case("h200", (size, 1, 1), dtype) for size in (2**31 - 1025, 2**31 - 1024) for dtype in ("bfloat16", "float32")),
     *(
-        Case(gpu, size, dtype, {"layout": layout, **given}, expression, brief=True)
+        Case(gpu, size, dtype, {"layout": layout} | given, expression, brief=True)
         for gpu, dtype, given, expression, size, layout in _BRIEF
     ),
 )  # fmt: skip
@@ -330,9 +332,42 @@ def _micro(seconds: float) -> str:
     return f"{seconds * 1e6:.5g} µs"
 
 
+def of_kernel(name: str) -> str:
+    """What a kernel says of itself, and the block of each of its partitions, those that are never proposed among them."""
+    spec = KERNELS[name]
+    shown = {one.name: getattr(spec, one.name) for one in fields(spec) if one.name != "settings"}
+    plain = {key: value for key, value in shown.items() if not (callable(value) or isinstance(value, Path))}
+    lines = [f"[the kernel {name}]", f"{_listed(plain)}; file {spec.file.name}"]
+    lines += [f"{key}: {', '.join(map(str, values))}" for key, values in spec.settings.items()]
+    for element in spec.element_types:
+        operands = operands_of(512, 512, 512, dtype=element, layout="nt")
+        usual = spec.for_types(operands)
+        for partition in spec.settings.get("partition", ()):
+            with contextlib.suppress(ArgumentError):  # which is for other types
+                chosen = spec.complete({**usual, "partition": partition})
+                work, (step, *_) = spec.work(operands, chosen), spec.steps(operands, chosen)
+                lines.append(
+                    f"{element} {partition}: {work.block}, {work.threads} threads, {work.resident} blocks an SM, "
+                    f"{work.stages} stages, {step.launch.shared:,} bytes"
+                )
+    return "\n".join(lines)
+
+
+def headers() -> dict[str, str]:
+    """What epilogues become in CUDA C++, by their expressions."""
+    found = {}
+    for case in CASES:
+        if case.expression and not case.brief and case.expression not in found:
+            with contextlib.suppress(ArgumentError):  # which has none
+                operands = case.operands()
+                found[case.expression] = epilogue_header(operands.epilogue, operands.epilogue_type)
+    return {f"[the header of {name}]": re.sub(r"\n\n+", "\n", text).strip() for name, text in found.items()}
+
+
 def list_predictions() -> str:
     """The whole file."""
-    return "\n\n".join(map(summary, CASES)) + "\n"
+    of_headers = ("\n".join(one) for one in headers().items())
+    return "\n\n".join((*map(of_kernel, KERNELS), *of_headers, *map(summary, CASES))) + "\n"
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def test_what_is_prepared_starts_every_launch_each_time_the_copies_first(copies:
     assert device.started == [(name, [80]) for name in names] and device.how[-len(names) :] == [
         (2.5, 7)
     ] * len(names)
-    assert bound.binaries == names
+    assert list[object](bound.binaries) == names
 
 
 def test_launches_are_repeated_for_each_shift_and_copies_are_not() -> None:

@@ -7,7 +7,8 @@ import functools
 import pytest
 
 from tests.golden_text import assert_unchanged
-from tests.predictions import CASES, COMMAND, GOLDEN, Case, summary
+from tests.predictions import CASES, COMMAND, GOLDEN, Case, headers, of_kernel, summary
+from tilewise.kernels import KERNELS
 
 
 @functools.cache
@@ -23,5 +24,19 @@ def test_a_change_of_what_is_proposed_and_predicted_is_seen(case: Case) -> None:
     assert_unchanged(kept().get(f"[{case.name}]", ""), summary(case), "the planner", COMMAND, context=8)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_change_of_what_a_kernel_has_is_seen(kernel: str) -> None:
+    assert_unchanged(kept().get(f"[the kernel {kernel}]", ""), of_kernel(kernel), f"kernel {kernel}", COMMAND)
+
+
+@pytest.mark.parametrize("name", headers())
+def test_a_change_of_what_epilogues_become_is_seen(name: str) -> None:
+    assert_unchanged(kept().get(name, ""), f"{name}\n{headers()[name]}", "a header", COMMAND)
+
+
 def test_the_file_has_every_case_and_no_other() -> None:
-    assert list(kept()) == [f"[{case.name}]" for case in CASES], COMMAND
+    kernels, cases = (
+        [f"[{name}]" for name in names]
+        for names in (map("the kernel {}".format, KERNELS), (case.name for case in CASES))
+    )
+    assert list(kept()) == [*kernels, *headers(), *cases], COMMAND

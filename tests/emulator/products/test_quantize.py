@@ -248,11 +248,17 @@ def test_what_lies_on_a_gpu_is_quantized_there_and_back_unless_it_is_nothing(
     on_emulator: Any, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
 ) -> None:
     """By as many launches as it takes, which the emulator runs."""
-    x, launched = numbers(shape), []
+    x = numbers(shape)
+    launched: list[Any] = []
     expected = tw.quantize(x, "int8", axis=-1)
     back = expected.dequantize()
     launch = module._launch
-    monkeypatch.setattr(module, "_launch", lambda *how: launched.append(1) or launch(*how))
+
+    def count(steps: Any, *how: Any) -> None:
+        launched.append(steps)
+        launch(steps, *how)
+
+    monkeypatch.setattr(module, "_launch", count)
     monkeypatch.setattr(module, "HOST", "elsewhere")
     found = tw.quantize(x, "int8", axis=-1)
     assert len(launched) == (x.size > 0) and found.scale.shape == expected.scale.shape
