@@ -360,7 +360,9 @@ def headers() -> dict[str, str]:
         if case.expression and not case.brief and case.expression not in found:
             with contextlib.suppress(ArgumentError):  # which has none
                 operands = case.operands()
-                found[case.expression] = epilogue_header(operands.epilogue, operands.epilogue_type)
+
+                sums = "double" if operands.epilogue_type == "float64" else "float"
+                found[case.expression] = epilogue_header(operands.epilogue, sums)
     return {f"[the header of {name}]": re.sub(r"\n\n+", "\n", text).strip() for name, text in found.items()}
 
 

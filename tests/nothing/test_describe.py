@@ -356,3 +356,24 @@ def test_dense_groups_lie_as_a_plan_made_without_arrays_takes_them_to(groups: in
     expected = operands_of(30, 5, 8, groups=groups)
     assert found.offsets == expected.offsets and found.problem() == expected.problem()
     assert [one.stack for one in found[:3]] == [(), (40,), ()]
+
+
+@pytest.mark.parametrize(
+    ("shape", "of_a", "of_b"),
+    [((4,), 128, None), ((1, 4), 128, None), ((2, 4), 128, None), ((200, 4), 1, None), ((3, 4), None, None), ((2, 5), None, None),
+     ((4, 1), None, 128), ((4, 2), None, 128), ((4, 200), None, 1), ((4, 3), None, None), ((5, 2), None, None)],
+)  # fmt: skip
+def test_scales_of_terms_have_one_for_each_128_of_k_and_for_one_line_or_128_or_all(
+    shape: Ints, of_a: int | None, of_b: int | None
+) -> None:
+    """Of 200 lines and 512 terms; told by how many lines have each in common."""
+    for text, lines, operand in (("scaled(acc, s, 1)", of_a, "a"), ("scaled(acc, 1, s)", of_b, "b")):
+        call = epilogue(text, s=np.ones(shape, np.float32))
+        if lines is not None:
+            found = operands_of(200, 200, 512, dtype="int8", epilogue=call)
+            assert found.epilogue.lines_of(operand) == lines, text
+            continue
+        with pytest.raises(ArgumentError) as caught:
+            operands_of(200, 200, 512, dtype="int8", epilogue=call)
+        shapes = "(200, 4) or (2, 4)" if operand == "a" else "(4, 200) or (4, 2)"
+        assert str(caught.value) == f"s must have one for each 128 of k: the shape {shapes}, not {shape}"

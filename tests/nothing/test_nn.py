@@ -275,6 +275,11 @@ def test_a_mean_of_losses_is_drawn_in_the_middle_of_its_steps(monkeypatch: pytes
     training, test, accuracy = (line.points for line in drawn)
     assert training == [(0.25, 2.5), (0.75, 1.5), (1.4, 2.5), (1.9, 1.5)]
     assert (test, accuracy) == ([(1, 0.5), (2, 0.25)], [(1, 75), (2, 75)])
+    assert [(line.name, line.dotted) for line in drawn] == [
+        ("training", False),
+        ("test", True),
+        ("test", True),
+    ]
 
 
 def test_two_halves_are_the_weight() -> None:

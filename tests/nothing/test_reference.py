@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.quantize import Quantized
-from tilewise.reference import _judge, compare, multiply, poisoned
+from tilewise.reference import _add_up, _judge, compare, multiply, poisoned
 
 TYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 every_type = pytest.mark.parametrize("kind", TYPES)
@@ -349,3 +349,18 @@ def test_tiny_operands_may_be_rounded_to_nothing_in_tf32() -> None:
         tiny = np.full((1, 1), 2.0**exponent, np.float32)
         for a, b in ((tiny, large), (large, tiny)):
             assert compare(got, a, b, arithmetic="tf32").ok == passes
+
+
+@pytest.mark.parametrize("terms", [1, 3, 63, 64, 1000])
+def test_sums_of_columns_may_be_off_by_the_errors_of_their_terms_and_a_rounding_of_each(terms: int) -> None:
+    """As of a product with as many terms; in whole matrices, and of values whose type is coarse near 0."""
+    values, errors = np.full((2, terms, 3), -1.5), np.full((2, terms, 3), 0.25)
+    for axes, count in (((-2,), terms), ((0, 1), 2 * terms), ((-1,), 3)):
+        for unit, least in ((2.0**-24, 2.0**-149), (2.0**-11, 2.0**-24), (0.0, 0.5)):
+            total, bound = _add_up(values, errors, axes, (unit, least))
+            steps = count + 1
+            growth = 7 * math.sqrt(steps) if steps > 64 else steps / (1 - steps * unit)
+            assert (total == -1.5 * count).all()
+            assert bound == pytest.approx(
+                0.25 * count + growth * unit * 1.75 * count + steps * least, rel=1e-12
+            )
