@@ -377,3 +377,13 @@ def test_scales_of_terms_have_one_for_each_128_of_k_and_for_one_line_or_128_or_a
             operands_of(200, 200, 512, dtype="int8", epilogue=call)
         shapes = "(200, 4) or (2, 4)" if operand == "a" else "(4, 200) or (4, 2)"
         assert str(caught.value) == f"s must have one for each 128 of k: the shape {shapes}, not {shape}"
+
+
+@pytest.mark.parametrize("k", [1, 100, 128])
+def test_scales_of_few_terms_may_have_no_axis_for_these(k: int) -> None:
+    for text, shape, lines in (
+        ("scaled(acc, 1, s)", (200,), 1), ("scaled(acc, 1, s)", (2,), 128), ("scaled(acc, 1, s)", (1,), 128),
+        ("scaled(acc, s, 1)", (1,), 128), ("scaled(acc, s, 1)", (200, 1), 1), ("scaled(acc, s, 1)", (2, 1), 128),
+    ):  # fmt: skip
+        found = operands_of(200, 200, k, dtype="int8", epilogue=epilogue(text, s=np.ones(shape, np.float32)))
+        assert max(found.epilogue.lines_of("a"), found.epilogue.lines_of("b")) == lines, (text, shape)

@@ -143,6 +143,16 @@ def test_a_change_of_a_figure_is_seen() -> None:
     assert_unchanged(GOLDEN.read_text(encoding="utf-8"), list_figures(), "a figure", COMMAND)
 
 
+@pytest.mark.parametrize(
+    ("arch", "clusters"), [("sm_72", False), ("sm_91", True), ("sm_99a", True), ("sm_130", True)]
+)
+def test_what_the_table_lacks_has_the_widest_limits_and_clusters_since_hopper(
+    arch: str, clusters: bool
+) -> None:
+    found = gpus.launch_limits(arch)
+    assert (found.name, found.shared_bytes_per_block, found.clusters) == (arch, 227 * KIB, clusters)
+
+
 def test_latencies_are_round_numbers_that_grow() -> None:
     for capability in table.PER_CAPABILITY.values():
         assert [*capability.cycles] == sorted(round(one, -1) for one in capability.cycles)

@@ -458,3 +458,13 @@ def test_results_of_any_shape_must_lie_apart(shape: tuple[int, int]) -> None:
         else:
             with pytest.raises(ArgumentError, match=r"^out\[1\] must not overlap out\[0\]"):
                 tw.batched_matmul(a, b, out, device="emulator")
+
+
+def test_matrices_on_a_gpu_that_lie_in_different_ways_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which copies of host arrays make alike."""
+    a, b = ([np.ones(shape, np.float32) for _ in range(2)] for shape in ((4, 6), (6, 5)))
+    a[1] = np.ones((6, 4), np.float32).T
+    assert (tw.batched_matmul(a, b, device="emulator")[1] == 6).all()
+    monkeypatch.setattr(MODULE, "HOST", "elsewhere")
+    with pytest.raises(ArgumentError, match=r"^a\[1\] must have the strides of a\[0\]"):
+        tw.batched_matmul(a, b, device="emulator")

@@ -243,7 +243,7 @@ def test_nothing_has_a_scale_where_something_would(
         assert product.shape == (shape[0],) * 2 and not product.astype(np.float32).any()
 
 
-@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1), (0, 5), (5, 0), (3, 1, 4), (2, 0, 4)])
+@pytest.mark.parametrize("shape", [(1, 5), (0, 5), (3, 1, 4)])
 def test_what_lies_on_a_gpu_is_quantized_there_and_back_unless_it_is_nothing(
     on_emulator: Any, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
 ) -> None:
