@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from tilewise.kernels.bind import _regions, _shifts
 from tilewise.kernels.epilogue import epilogue_header
 from tilewise.kernels.gemm.add_sums import add_steps
 from tilewise.kernels.gemm.arrange import arrange_steps
+from tilewise.kernels.spec import KernelSpec
 from tilewise.operands import Operand, Operands
 from tilewise.planner import Candidate, list_candidates, operands_of, target_of
 from tilewise.planner.constants import EMULATOR
@@ -238,6 +240,12 @@ CASES = (
 )  # fmt: skip
 
 
+REFUSALS = [
+    *(("wgmma", element) for element in ("bfloat16", "float8_e4m3fn", "int8")),
+    *(("mma", element) for element in ("float16", "float64", "float8_e5m2", "int8")),
+]
+
+
 def summary(case: Case) -> str:
     """What is proposed and predicted for a product, kernel by kernel."""
     return "\n".join((f"[{case.name}]", *_lines(case)))
@@ -353,6 +361,44 @@ def of_kernel(name: str) -> str:
     return "\n".join(lines)
 
 
+_CHOICES = ("pingpong", "exchanged", "cluster", "split", "parts", "stages", "scales_a", "scales_b")
+
+
+def of_refusals(name: str, element: str) -> str:
+    """How many combinations of a kernel's choices are refused for a product, and why; with an epilogue, too.
+
+    Of each choice but the tiles its first two values. Numbers in reasons are left out.
+    """
+    spec = KERNELS[name]
+    names = [choice for choice in _CHOICES if choice in spec.settings]
+    values = [spec.settings[choice][:2] for choice in names]
+    lines = [f"[what {name} refuses of {element}]"]
+    for epilogue in (None, tw.epilogue("relu(acc)")):
+        operands = operands_of(512, 512, 2048, dtype=element, layout="nt", epilogue=epilogue)
+        usual = spec.complete(spec.for_types(operands))
+        assert spec.candidates is not None
+        proposed = next(spec.candidates(operands, usual, 132))
+        usual |= {name: value for name, value in proposed.items() if name.endswith(("_in_rows", "_bytes"))}
+        found: Counter[str] = Counter()
+        for partition, *chosen in itertools.product(_fitting(spec, operands), *values):
+            given = {**usual, "partition": partition, **dict(zip(names, chosen, strict=True))}
+            try:
+                error = spec.refuse(operands, given)
+            except ArgumentError as raised:
+                error = raised
+            found["none" if error is None else f"{error.argument} {re.sub('[0-9]+', '#', error.rule)}"] += 1
+        lines += [f"{count}: {message}" for message, count in sorted(found.items())]
+    return "\n".join(lines)
+
+
+def _fitting(spec: KernelSpec, operands: Operands) -> Iterator[object]:
+    """The tiles for elements of a type."""
+    for partition in spec.settings["partition"]:
+        with contextlib.suppress(ArgumentError):
+            spec.work(operands, spec.complete({**spec.for_types(operands), "partition": partition}))
+            yield partition
+
+
 def headers() -> dict[str, str]:
     """What epilogues become in CUDA C++, by their expressions."""
     found = {}
@@ -369,7 +415,17 @@ def headers() -> dict[str, str]:
 def list_predictions() -> str:
     """The whole file."""
     of_headers = ("\n".join(one) for one in headers().items())
-    return "\n\n".join((*map(of_kernel, KERNELS), *of_headers, *map(summary, CASES))) + "\n"
+    return (
+        "\n\n".join(
+            (
+                *map(of_kernel, KERNELS),
+                *itertools.starmap(of_refusals, REFUSALS),
+                *of_headers,
+                *map(summary, CASES),
+            )
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

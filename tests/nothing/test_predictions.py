@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from tests.golden_text import assert_unchanged
-from tests.predictions import CASES, COMMAND, GOLDEN, Case, headers, of_kernel, summary
+from tests.predictions import CASES, COMMAND, GOLDEN, REFUSALS, Case, headers, of_kernel, of_refusals, summary
 from tilewise.kernels import KERNELS
 
 
@@ -29,14 +29,21 @@ def test_a_change_of_what_a_kernel_has_is_seen(kernel: str) -> None:
     assert_unchanged(kept().get(f"[the kernel {kernel}]", ""), of_kernel(kernel), f"kernel {kernel}", COMMAND)
 
 
+@pytest.mark.parametrize(("kernel", "element"), REFUSALS)
+def test_a_change_of_what_a_kernel_refuses_is_seen(kernel: str, element: str) -> None:
+    now = of_refusals(kernel, element)
+    assert_unchanged(kept().get(now.splitlines()[0], ""), now, f"kernel {kernel}", COMMAND)
+
+
 @pytest.mark.parametrize("name", headers())
 def test_a_change_of_what_epilogues_become_is_seen(name: str) -> None:
     assert_unchanged(kept().get(name, ""), f"{name}\n{headers()[name]}", "a header", COMMAND)
 
 
 def test_the_file_has_every_case_and_no_other() -> None:
+    refusals = [f"[what {kernel} refuses of {element}]" for kernel, element in REFUSALS]
     kernels, cases = (
         [f"[{name}]" for name in names]
         for names in (map("the kernel {}".format, KERNELS), (case.name for case in CASES))
     )
-    assert list(kept()) == [*kernels, *headers(), *cases], COMMAND
+    assert list(kept()) == [*kernels, *refusals, *headers(), *cases], COMMAND
