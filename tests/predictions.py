@@ -381,7 +381,7 @@ def of_refusals(name: str, element: str) -> str:
         usual |= {name: value for name, value in proposed.items() if name.endswith(("_in_rows", "_bytes"))}
         found: Counter[str] = Counter()
         for partition, *chosen in itertools.product(_fitting(spec, operands), *values):
-            given = {**usual, "partition": partition, **dict(zip(names, chosen, strict=True))}
+            given: dict[str, Any] = {**usual, "partition": partition, **dict(zip(names, chosen, strict=True))}
             try:
                 error = spec.refuse(operands, given)
             except ArgumentError as raised:
