@@ -10,6 +10,7 @@ import pytest
 
 import tilewise as tw
 from tilewise.kernels.gemm.real_form import faced, in_real_form, laid_out, refuse_complex
+from tilewise.kernels.spec import ComplexForm
 from tilewise.operands import Operand, Operands
 from tilewise.planner import operands_of
 
@@ -70,16 +71,21 @@ def test_a_product_is_turned_where_columns_lie_side_by_side_or_there_is_one_row(
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_numbers_become_two_and_those_of_b_four_that_a_kernel_for_pairs_makes_itself(layout: str) -> None:
-    """A row of parts has twice the columns, and rows begin twice as far apart; what lies across is laid out first."""
+    """A row of parts has twice the columns, and rows begin twice as far apart; what lies across is laid out first.
+
+    To a kernel for elements A and B come as they are.
+    """
     operands = product(layout=layout, batch=3)
-    for in_pairs in (False, True):
-        real = in_real_form(operands, in_pairs)
-        assert (
-            real.sizes == (6, 20, 8) and {one.dtype for one in real[:3]} == {"float32"} and real.stack == (3,)
-        )
-        assert (real.b.rows, real.in_pairs) == ((4, True) if in_pairs else (8, False))
+    across = [name for name, letter in zip("ab", layout, strict=True) if letter == "t"]
+    forms: tuple[tuple[ComplexForm, int, list[str]], ...] = (("matrices", 8, ["b"]), ("pairs", 4, []))
+    for form, rows_of_b, always in forms:
+        real = in_real_form(operands, form)
+        assert real.sizes == (6, 20, 8) and real.b.rows == rows_of_b and real.stack == (3,)
+        assert {one.dtype for one in real[:3]} == {"float32"} and real.in_pairs == (form == "pairs")
         assert (real.c.row_stride, real.c.column_stride, real.c.stack) == (20, 1, (120,))
-        across = [name for name, letter in zip("ab", layout, strict=True) if letter == "t"]
-        assert sorted(laid_out(operands, in_pairs)) == sorted({*across, *(() if in_pairs else "b")})
-    assert laid_out(product(m=0, layout=layout), False) == ("b",)
-    assert laid_out(product(k=0, layout=layout), True) == ()
+        assert sorted(laid_out(operands, form)) == sorted({*across, *always})
+    real = in_real_form(operands, "elements")
+    assert real[:2] == operands[:2] and real.c.columns == 20 and real.in_pairs
+    assert laid_out(operands, "elements") == ()
+    assert laid_out(product(m=0, layout=layout), "matrices") == ("b",)
+    assert laid_out(product(k=0, layout=layout), "pairs") == ()
