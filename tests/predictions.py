@@ -178,6 +178,7 @@ CASES = (
     Case("emulator", (64, 96, 128), "float32"),
     Case("emulator", (256, 256, 256), "bfloat16"),
     Case("v100-sxm-16gb", (256, 256, 256), "float16"),
+    Case("a100-sxm-80gb", (2048, 1024, 1024), "float16", apart=1),
     Case("h200", (64, 64, 64), "float64", {"result": "float32"}),
     Case("h200", (64, 64, 64), "float32", {"result": "float64", "arithmetic": "tf32"}),
     Case("h200", (64, 64, 64), "bfloat16", {"result": "float64"}),
@@ -296,6 +297,7 @@ def _best(one: Candidate, operands: Operands, target: Target) -> Iterator[str]:
         ", ".join(f"{name} {value}" for name, value in one.settings.items() if value != usual[name])
         or "as usual"
     )
+    yield f"tiles: {_listed(spec.tiles(one.settings))}"
     terms = ", ".join(
         f"{name} {_micro(spent)}" for name, spent in one.prediction.terms.items() if spent >= _SHOWN
     )
