@@ -474,3 +474,16 @@ def test_scaling_sums_takes_a_tall_tile_less_than_two_low_ones() -> None:
             for rows in (128, 256)
         )
         assert low > 0 and 0 < tall < 2 * low
+
+
+@pytest.mark.parametrize("kernel", ["general", "simt", "mma", "vector"])
+def test_a_grid_has_two_to_the_31_blocks_less_one(kernel: str) -> None:
+    """A stack of single numbers has a block for each."""
+    spec, dtype = KERNELS[kernel], "float16" if kernel == "mma" else "float32"
+    for batch in (2**31 - 1, 2**31):
+        operands = operands_of(1, 1, 1, dtype=dtype, batch=batch)
+        chosen = spec.complete({**spec.for_types(operands), **proposed(kernel, operands, 4)[0]})
+        found = spec.refuse(operands, chosen)
+        told = None if found is None else str(found)
+        over = "batch must make at most 2,147,483,647 blocks, not '2,147,483,648'"
+        assert told == (over if batch == 2**31 else None)

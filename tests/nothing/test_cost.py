@@ -288,3 +288,15 @@ def test_the_header_for_boxes_reads_each_line_of_an_epilogue_at_once_and_its_mat
     for how in ("read_at_once", "read_within", "lies_at_once"):
         assert sorted(re.findall(rf"given_(\w+)\.template {how}<", header)) == ["x", "y"]
     assert "matrix() const { return given_whole; }" in header
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_how_c_lies_changes_no_loads_and_how_a_lies_no_stores(kernel: str) -> None:
+    spec = KERNELS[kernel]
+    operands = operands_of(512, 512, 512, dtype=spec.element_types[0])
+    item, usual = operands.c.itemsize, spec.complete(spec.for_types(operands))
+    whole = spec.work(operands, usual)
+    c_apart = spec.work(operands._replace(c=replace(operands.c, alignment=item)), usual)
+    assert (whole.load_bytes, whole.threads) == (c_apart.load_bytes, c_apart.threads)
+    a_apart = spec.work(operands._replace(a=replace(operands.a, alignment=operands.a.itemsize)), usual)
+    assert whole.store_bytes == a_apart.store_bytes

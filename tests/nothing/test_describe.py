@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.describe import Shapes, describe, result_shapes
+from tilewise.describe import Shapes, describe, group_shapes, result_shapes
 from tilewise.epilogue import Fused, describe_dense, epilogue
 from tilewise.errors import ArgumentError
 from tilewise.interop import HOST, View
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import _shifts
 from tilewise.operands import Operand, Operands
+from tilewise.planner import operands_of
 
 Ints = tuple[int, ...]
 
@@ -344,3 +345,45 @@ def test_matrices_whose_rows_share_scales_by_tiles_stay_apart() -> None:
     left, right = (array(one, dtype="float8_e4m3fn") for one in ((2, 200, 256), (256, 5)))
     made = describe(left, right, array(shapes.result, dtype="bfloat16"), shapes, fused)
     assert made.stack == (2,) and (made.a.rows, made.extras[0].rows) == (200, 2)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 7])
+def test_dense_groups_lie_as_a_plan_made_without_arrays_takes_them_to(groups: int) -> None:
+    left, right, ends = (array(one) for one in ((30, 8), (groups, 8, 5), (groups,)))
+    shapes = group_shapes((30, 8), (groups, 8, 5), (groups,))
+    assert shapes.result == (30, 5) and shapes.stack_of("b") == (groups,) and shapes.stack_of("a") == ()
+    found = describe(left, right, array((30, 5)), shapes, offsets=ends._replace(dtype="int32"))
+    expected = operands_of(30, 5, 8, groups=groups)
+    assert found.offsets == expected.offsets and found.problem() == expected.problem()
+    assert [one.stack for one in found[:3]] == [(), (40,), ()]
+
+
+@pytest.mark.parametrize(
+    ("shape", "of_a", "of_b"),
+    [((4,), 128, None), ((1, 4), 128, None), ((2, 4), 128, None), ((200, 4), 1, None), ((3, 4), None, None), ((2, 5), None, None),
+     ((4, 1), None, 128), ((4, 2), None, 128), ((4, 200), None, 1), ((4, 3), None, None), ((5, 2), None, None)],
+)  # fmt: skip
+def test_scales_of_terms_have_one_for_each_128_of_k_and_for_one_line_or_128_or_all(
+    shape: Ints, of_a: int | None, of_b: int | None
+) -> None:
+    """Of 200 lines and 512 terms; told by how many lines have each in common."""
+    for text, lines, operand in (("scaled(acc, s, 1)", of_a, "a"), ("scaled(acc, 1, s)", of_b, "b")):
+        call = epilogue(text, s=np.ones(shape, np.float32))
+        if lines is not None:
+            found = operands_of(200, 200, 512, dtype="int8", epilogue=call)
+            assert found.epilogue.lines_of(operand) == lines, text
+            continue
+        with pytest.raises(ArgumentError) as caught:
+            operands_of(200, 200, 512, dtype="int8", epilogue=call)
+        shapes = "(200, 4) or (2, 4)" if operand == "a" else "(4, 200) or (4, 2)"
+        assert str(caught.value) == f"s must have one for each 128 of k: the shape {shapes}, not {shape}"
+
+
+@pytest.mark.parametrize("k", [1, 100, 128])
+def test_scales_of_few_terms_may_have_no_axis_for_these(k: int) -> None:
+    for text, shape, lines in (
+        ("scaled(acc, 1, s)", (200,), 1), ("scaled(acc, 1, s)", (2,), 128), ("scaled(acc, 1, s)", (1,), 128),
+        ("scaled(acc, s, 1)", (1,), 128), ("scaled(acc, s, 1)", (200, 1), 1), ("scaled(acc, s, 1)", (2, 1), 128),
+    ):  # fmt: skip
+        found = operands_of(200, 200, k, dtype="int8", epilogue=epilogue(text, s=np.ones(shape, np.float32)))
+        assert max(found.epilogue.lines_of("a"), found.epilogue.lines_of("b")) == lines, (text, shape)

@@ -511,3 +511,32 @@ def test_a_name_is_near_another_however_it_is_capitalised(name: str, meant: str)
     assert str(UnknownNameError("kernel", name, ["GELU", "gemm_main", "zzzz"])).endswith(
         f"did you mean '{meant}'?"
     )
+
+
+@pytest.mark.parametrize("length", [1, 77, 78, 79, 80, 500])
+def test_a_long_value_is_cut_at_80_characters(length: int) -> None:
+    """Of which quotation marks are two, and the sign of what is missing is one."""
+    shown = f"'{'y' * length}'" if length <= 78 else f"'{'y' * 78}…"
+    assert str(ArgumentError("x", "must be short", "y" * length)) == f"x must be short, not {shown}"
+    assert str(UnknownNameError("x", "y" * length, [])) == f"x {shown} is not known; none is known"
+
+
+@pytest.mark.parametrize("count", [1, 2, 12, 13, 40])
+def test_of_many_names_twelve_are_listed(count: int) -> None:
+    known = [f"name{i}" for i in range(count)]
+    listed = ", ".join(map(repr, known[:12]))
+    more = f" and {count - 12} more" if count > 12 else ""
+    assert (
+        str(UnknownNameError("x", "????????", known)) == f"x '????????' is not known; known: {listed}{more}"
+    )
+
+
+def test_three_names_are_suggested_at_most_those_that_are_near_or_contain_what_was_given() -> None:
+    """Whatever their case; at least half of the letters have to be alike, or all of those that were given be in it."""
+    near = ["Float16", "float32", "float64", "bfloat16"]
+    found = UnknownNameError("x", "FLOAT16", near).fix
+    assert found.startswith("did you mean 'Float16' or ") and found.count("'") == 6
+    longer = ["a" + "-" * 20 + str(i) for i in range(5)]
+    assert UnknownNameError("x", "A-", longer).fix == f"did you mean {' or '.join(map(repr, longer[:3]))}?"
+    assert UnknownNameError("x", "abcd", ["abxy"]).fix == "did you mean 'abxy'?"  # two of four
+    assert UnknownNameError("x", "abcd", ["axyz"]).fix == "known: 'axyz'"

@@ -176,6 +176,32 @@ def test_what_is_wrong_is_pointed_at(text: str, what: str, column: int | None) -
         assert shown == f"  {text}" and caret == " " * (column + 2) + "^"
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "{} + acc", "acc - {}", "{} * acc", "acc / {}", "{} ** 2 + acc", "-{} + acc", "+{} + acc", "relu({}) + acc",
+        "max({}, acc)", "min(acc, {})", "{} if acc > 1 else 2", "acc if acc > 1 else {}", "acc if {} > 1 else 2",
+        "acc if 1 < {} else 2", "acc if acc > 0 and {} > 0 else 1", "acc if {} > 0 or acc > 0 else 1",
+        "acc if not {} > 0 else 1", "where({} > 0, acc, 1)", "where(acc > 0, {}, 1)", "where(acc > 0, 1, {})",
+        "keep(k, acc * {})", "column_sums(s, {} + acc)", "row_sums(s, acc) + {}",
+    ],
+)  # fmt: skip
+def test_every_place_of_an_expression_is_looked_into(place: str) -> None:
+    """For the names that a call has to give, what is wrong, and how deep it is nested."""
+    assert parse(place.format("x")).names == ("x",)
+    assert parse(place.format("acc")).names == ()
+    assert parse(place.format("(" + " + ".join(["y"] * 20) + ")")).names == ("y",)
+    for wrong, what in (
+        ("nothing(acc)", "calls nothing"),
+        ("1e999", "is too large"),
+        ("acc[0]", "is nothing that"),
+    ):
+        with pytest.raises(ArgumentError, match=f"^epilogue {what}"):
+            parse(place.format(wrong))
+    with pytest.raises(ArgumentError, match="nested more than 100 deep"):
+        parse(place.format("(" + "+" * 101 + "acc)"))
+
+
 @given(st.integers(-2, 12))
 def test_powers_are_those_from_0_to_8(power: int) -> None:
     text = f"acc ** {power}"

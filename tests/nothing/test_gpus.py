@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.golden_text import assert_unchanged
+from tests.gpu_figures import COMMAND, GOLDEN, list_figures
 from tilewise import _gpu_names, gpus
 from tilewise import _gpu_table as table
 from tilewise.errors import ArgumentError, LaunchError, UnknownNameError
@@ -134,6 +136,21 @@ def test_derived_peaks_meet_the_vendors_figures(gpu: Gpu) -> None:
         unit = Decimal(5 if is_half else 1).scaleb(min(int(digits.as_tuple().exponent), 0))
         off = (Decimal(peak) / 10**12 - digits) / unit
         assert Decimal("-0.501") < off < 1 or kind in ROUGH.get(gpu.name, ()), (kind, printed, peak)
+
+
+def test_a_change_of_a_figure_is_seen() -> None:
+    """If it is meant, the command writes the file anew, and the difference can be reviewed."""
+    assert_unchanged(GOLDEN.read_text(encoding="utf-8"), list_figures(), "a figure", COMMAND)
+
+
+@pytest.mark.parametrize(
+    ("arch", "clusters"), [("sm_72", False), ("sm_91", True), ("sm_99a", True), ("sm_130", True)]
+)
+def test_what_the_table_lacks_has_the_widest_limits_and_clusters_since_hopper(
+    arch: str, clusters: bool
+) -> None:
+    found = gpus.launch_limits(arch)
+    assert (found.name, found.shared_bytes_per_block, found.clusters) == (arch, 227 * KIB, clusters)
 
 
 def test_latencies_are_round_numbers_that_grow() -> None:

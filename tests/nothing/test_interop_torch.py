@@ -298,3 +298,31 @@ def test_what_keeps_out_of_dynamo_is_the_same_function() -> None:
     a, b = torch.ones(2, 3), torch.ones(3, 2)
     assert product(a, b=b).tolist() == multiply(a, b).tolist()
     assert "torch" in sys.modules
+
+
+def test_tensors_alike_are_found_by_their_addresses_at_once_and_others_are_looked_at_one_by_one() -> None:
+    """Those with anything that the first has not, or that is not in their memory as it is."""
+    first, like = torch.ones(3, 4), torch.zeros(3, 4)
+    view = interop.view("a[0]", first)
+
+    def addresses(*tensors: Any) -> Any:
+        return view.library.addresses_like(view, tensors)
+
+    assert addresses(first, like) == [first.data_ptr(), like.data_ptr()]
+    assert addresses(first, torch.ones(4, 4)[1:]) is not None
+    others = {
+        "type": like.double(),
+        "shape": torch.ones(4, 4),
+        "strides": torch.ones(4, 3).T,
+        "sign": torch._neg_view(like),
+        "layout": like.to_sparse(),
+        "gradients": torch.ones(3, 4, requires_grad=True),
+        "library": np.ones((3, 4), np.float32),
+    }
+    found = {what: addresses(first, other) for what, other in others.items()}
+    assert not any(found.values()), found
+    assert addresses(first, torch.nn.Parameter(like, requires_grad=False)) is not None
+    with torch.no_grad():
+        assert addresses(first, others["gradients"]) is not None
+    complex_one = torch.ones(3, 4, dtype=torch.complex64)
+    assert view.library.addresses_like(interop.view("a[0]", complex_one), (complex_one,)) is None

@@ -242,3 +242,18 @@ def test_rows_that_are_repeated_are_not_as_those_that_lie_apart() -> None:
     ways = [replace(operands.a, row_stride=step, column_stride=2) for step in (0, 64)]
     first, second = (describe_operands(operands._replace(a=one)) for one in ways)
     assert first != second and "repeated rows" in first and "repeated" not in second
+
+
+def test_what_was_measured_is_described_by_how_operands_lie_and_stacks_are_walked() -> None:
+    plain = operands_of(64, 48, 32, dtype="float16", layout="nt")
+    whole = "64×48×32 float16, sums in float32"
+    assert describe_operands(plain) == f"{whole}; a float16 row 16; b float16 column 16; c float16 row 16"
+    stack = operands_of(64, 48, 32, dtype="float16", batch=6)
+    arrays = "a float16 row 16 s; b float16 row 16 s; c float16 row 16 s"
+    assert describe_operands(stack) == f"6 × {whole}; {arrays}"
+    a, b, c = (replace(one, stack=(3 * one.rows * one.columns, one.rows * one.columns)) for one in stack[:3])
+    b = replace(b, stack=(0, b.stack[1]), alignment=4)
+    found = describe_operands(stack._replace(a=a, b=b, c=c, stack=(2, 3)))
+    assert found == f"6 × {whole}; stack 2×3; a float16 row 16 ss; b float16 row 4 -s; c float16 row 16 ss"
+    split = operands_of(64, 48, 32, arithmetic="exact32")._replace(split=("a", "b"))
+    assert "; a and b split before; a float32 row 16" in describe_operands(split)

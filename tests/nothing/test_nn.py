@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
+import itertools
 import struct
 from argparse import Namespace
 from dataclasses import replace
@@ -27,7 +28,7 @@ from tilewise.nn.float64_model import Float64Model
 from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward, updates_at_once
 from tilewise.nn.network import Network, join_halves, split_weights
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
-from tilewise.nn.trainer import order_samples
+from tilewise.nn.trainer import STEPS_IN_GRAPH, order_samples
 from tilewise.nn.training import EpochFigures, TrainingFigures, _train_epoch
 from tilewise.toolchain import cache
 
@@ -275,6 +276,11 @@ def test_a_mean_of_losses_is_drawn_in_the_middle_of_its_steps(monkeypatch: pytes
     training, test, accuracy = (line.points for line in drawn)
     assert training == [(0.25, 2.5), (0.75, 1.5), (1.4, 2.5), (1.9, 1.5)]
     assert (test, accuracy) == ([(1, 0.5), (2, 0.25)], [(1, 75), (2, 75)])
+    assert [(line.name, line.dotted) for line in drawn] == [
+        ("training", False),
+        ("test", True),
+        ("test", True),
+    ]
 
 
 def test_two_halves_are_the_weight() -> None:
@@ -502,3 +508,11 @@ def test_weights_begin_otherwise_in_each_layer_and_for_each_seed() -> None:
     ]
     for i, one in enumerate(drawn):
         assert not any(np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.5 for other in drawn[:i])
+
+
+def test_a_graph_ends_with_an_update() -> None:
+    """Of one batch's gradients, of two or of four."""
+    for momentum, room in itertools.product((False, True), (99 * 1024, 163 * 1024, 227 * 1024)):
+        for batch in (16, 32, 64):
+            assert STEPS_IN_GRAPH % updates_at_once(batch, 4096, 4096, momentum, room) == 0
+    assert STEPS_IN_GRAPH % 4 == 0

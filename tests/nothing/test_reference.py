@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.quantize import Quantized
-from tilewise.reference import _judge, compare, multiply, poisoned
+from tilewise.reference import _add_up, _judge, compare, multiply, poisoned
 
 TYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 every_type = pytest.mark.parametrize("kind", TYPES)
@@ -261,6 +261,38 @@ def test_integers_of_8_bits_are_exact_where_the_sum_is_not_finite() -> None:
         assert (found.ok, found.where, found.failures) == (False, (row, 0), 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "unit", "least", "most"),
+    [
+        (np.dtype(np.int8), 0.0, 1.0, 127.0),
+        (
+            np.dtype(ml_dtypes.float8_e4m3fn),
+            2.0**-4,
+            2.0**-9,
+            448.0,
+        ),  # 3 bits behind the point, exponents from -6 to 8
+        (np.dtype(ml_dtypes.float8_e5m2), 2.0**-3, 2.0**-16, 57344.0),  # 2 bits, exponents from -14 to 15
+    ],
+)
+def test_results_of_8_bits_may_be_off_by_half_of_a_step_and_end_with_the_largest(
+    kind: np.dtype[Any], unit: float, least: float, most: float
+) -> None:
+    """Of what lies near 0 half of the least step, and the roundoff's share beside that."""
+    one = np.ones((1, 1), np.float64)
+    for steps in (0.25, 0.49, 0.52, 0.75, 1.25):  # by which a sum is beyond the number that it became
+        for number in (0.0, least, -3 * least):
+            expected = (abs(number) + steps * least) * (-1 if number < 0 else 1)
+            within = steps * least < least / 2 + unit * abs(expected)
+            got = np.full((1, 1), number).astype(kind)
+            assert compare(got, expected * one, one, accumulate="float64").ok == within
+    for sign, end in ((1, most), (-1, -128.0 if kind == np.int8 else -most)):
+        largest = np.full((1, 1), end).astype(kind)
+        below = np.full((1, 1), end - sign * (1 if kind == np.int8 else 2 * unit * most)).astype(kind)
+        for far in (1.0, 2.0, 1e30):
+            assert compare(largest, far * end * one, one, accumulate="float64")
+        assert below != largest and not compare(below, 2 * end * one, one, accumulate="float64")
+
+
 def test_an_infinity_where_the_reference_has_none_fails() -> None:
     a, b = operands(11, 8, 8, 8)
     for special in (np.inf, np.nan):
@@ -317,3 +349,18 @@ def test_tiny_operands_may_be_rounded_to_nothing_in_tf32() -> None:
         tiny = np.full((1, 1), 2.0**exponent, np.float32)
         for a, b in ((tiny, large), (large, tiny)):
             assert compare(got, a, b, arithmetic="tf32").ok == passes
+
+
+@pytest.mark.parametrize("terms", [1, 3, 63, 64, 1000])
+def test_sums_of_columns_may_be_off_by_the_errors_of_their_terms_and_a_rounding_of_each(terms: int) -> None:
+    """As of a product with as many terms; in whole matrices, and of values whose type is coarse near 0."""
+    values, errors = np.full((2, terms, 3), -1.5), np.full((2, terms, 3), 0.25)
+    for axes, count in (((-2,), terms), ((0, 1), 2 * terms), ((-1,), 3)):
+        for unit, least in ((2.0**-24, 2.0**-149), (2.0**-11, 2.0**-24), (0.0, 0.5)):
+            total, bound = _add_up(values, errors, axes, (unit, least))
+            steps = count + 1
+            growth = 7 * math.sqrt(steps) if steps > 64 else steps / (1 - steps * unit)
+            assert (total == -1.5 * count).all()
+            assert bound == pytest.approx(
+                0.25 * count + growth * unit * 1.75 * count + steps * least, rel=1e-12
+            )

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.thorough import examples
+from tilewise import interop
 from tilewise.calls import BoundProduct
 from tilewise.errors import ArgumentError
+from tilewise.interop import numpy_of
 from tilewise.kernels import KERNELS
 from tilewise.kernels.stack import table_size
 from tilewise.matrices import view_matrices
@@ -421,3 +423,50 @@ def test_tables_are_read_where_the_arguments_are(kernel: str) -> None:
     resources = built.entries[spec.entries[0]].resources
     assert resources is not None and not built.warnings
     assert resources.spills == resources.stack_bytes == resources.local_bytes == 0
+
+
+def test_lists_of_integers_hold_their_sums_unless_something_happens_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By their types, which are known before anything is launched."""
+    monkeypatch.setattr(MODULE, "_launch", lambda *_: None)
+    a, b = ([np.ones(shape, np.int8)] * 3 for shape in ((4, 6), (6, 5)))
+    for epilogue, dtype in ((None, "int32"), (tw.epilogue("acc * x", x=0.5), "float32")):
+        found = tw.batched_matmul(a, b, epilogue=epilogue, device="emulator")
+        assert [(one.dtype.name, one.shape) for one in found] == [(dtype, (4, 5))] * 3
+
+
+def test_a_part_of_the_products_has_its_part_of_an_array() -> None:
+    """What all of them share is the same for each part."""
+    whole = np.arange(5 * 1 * 3, dtype=np.float32).reshape(5, 1, 3)
+    for begin, end in ((0, 2), (2, 5), (4, 5)):
+        found = numpy_of(MODULE._slice_view(interop.view("x", whole), slice(begin, end)))
+        assert (found == whole[begin:end]).all() and found.shape == (end - begin, 1, 3)
+        for shared in (whole[:1], whole[0], whole[0, 0]):
+            view = interop.view("x", shared)
+            assert MODULE._slice_view(view, slice(begin, end)) == view
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1), (3, 4)])
+def test_results_of_any_shape_must_lie_apart(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]) -> None:
+    monkeypatch.setattr(MODULE, "_launch", lambda *_: None)
+    m, n = shape
+    a, b = ([np.ones(one, np.float32) for _ in range(2)] for one in ((m, 3), (3, n)))
+    memory = np.zeros(2 * m * n, np.float32)
+    for first in (m * n, m * n - 1):
+        out = [memory[: m * n].reshape(m, n), memory[first : first + m * n].reshape(m, n)]
+        if first == m * n:
+            assert tw.batched_matmul(a, b, out, device="emulator") is out
+        else:
+            with pytest.raises(ArgumentError, match=r"^out\[1\] must not overlap out\[0\]"):
+                tw.batched_matmul(a, b, out, device="emulator")
+
+
+def test_matrices_on_a_gpu_that_lie_in_different_ways_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which copies of host arrays make alike."""
+    a, b = ([np.ones(shape, np.float32) for _ in range(2)] for shape in ((4, 6), (6, 5)))
+    a[1] = np.ones((6, 4), np.float32).T
+    assert (tw.batched_matmul(a, b, device="emulator")[1] == 6).all()
+    monkeypatch.setattr(MODULE, "HOST", "elsewhere")
+    with pytest.raises(ArgumentError, match=r"^a\[1\] must have the strides of a\[0\]"):
+        tw.batched_matmul(a, b, device="emulator")

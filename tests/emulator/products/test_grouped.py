@@ -312,3 +312,21 @@ def test_the_result_overlaps_nothing() -> None:
     a, b = np.ones((4, 3)), np.ones((2, 3, 3))
     with pytest.raises(ArgumentError, match="out must not overlap a"):
         tw.grouped_matmul(a, b, np.array([1, 4], "int32"), a, device="emulator")
+
+
+@pytest.mark.parametrize("has_out", [False, True])
+def test_host_arrays_that_go_by_way_of_a_gpus_memory_keep_what_belongs_to_no_group(
+    has_out: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tw.device("emulator")
+    monkeypatch.setattr(type(device), "runs_on_gpu", True)  # so host arrays are copied there and back
+    a, b, ends = draw(9, 16, dtype=np.float32), matrices(2, 16, 8, np.float32, "rows"), ends_of([4, 3])
+    kept, out = poisoned((9, 8), np.float32), np.full((9, 8), 7, np.float32) if has_out else None
+    epilogue = tw.epilogue("relu(keep(kept, acc))", kept=kept)
+    found = tw.grouped_matmul(a, b, ends, out, epilogue=epilogue, device=device)
+    assert (found is out) == has_out
+    assert_groups(kept[:7], a[:7], b, ends)
+    assert np.array_equal(found[:7], np.maximum(kept[:7], 0))
+    if has_out:
+        assert (found[7:] == 7).all()
+    assert np.isnan(kept[7:]).all()

@@ -243,6 +243,20 @@ def test_nothing_has_a_scale_where_something_would(
         assert product.shape == (shape[0],) * 2 and not product.astype(np.float32).any()
 
 
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1), (0, 5), (5, 0), (3, 1, 4), (2, 0, 4)])
+def test_what_lies_on_a_gpu_is_quantized_there_and_back_unless_it_is_nothing(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
+) -> None:
+    launched: list[Any] = []
+    monkeypatch.setattr(module, "_launch", lambda steps, *_: launched.extend(steps))
+    monkeypatch.setattr(module, "HOST", "elsewhere")
+    found = tw.quantize(np.ones(shape, np.float32), "int8", axis=-1)
+    quantized = len(launched)
+    assert found.values.shape == shape and found.scale.shape == (*shape[:-1], 1)
+    assert found.dequantize().shape == shape
+    assert (quantized > 0) == (len(launched) > quantized) == (0 not in shape)
+
+
 def test_no_gradient_goes_through_scales() -> None:
     """What is refused is the scale, by its name in the call; without gradients the same call multiplies."""
     x, weight = (

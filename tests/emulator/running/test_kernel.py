@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
+from tilewise.devices import arguments
 from tilewise.errors import ArgumentError, DeviceUnavailable, LaunchError, LaunchTimeout, ToolError
 
 SCALE = """
@@ -246,3 +247,18 @@ def test_a_build_is_of_one_shape_of_block() -> None:
         tw.Kernel(source, "place", "sm_80")(1, block, [x], device=tw.device("emulator"))
         i = np.arange(count)
         assert np.array_equal(x, 256 * (i // block[0]) + i % block[0])
+
+
+def test_a_launch_made_ready_copies_no_host_array_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an array holds is read anew at each call, which a copy would hide."""
+    asked: list[bool] = []
+    lay_out = arguments.pack
+
+    def pack(*given: Any, copy: bool = True) -> Any:
+        asked.append(copy)
+        return lay_out(*given, copy=copy)
+
+    monkeypatch.setattr("tilewise.kernel.pack", pack)
+    scale()(1, 32, [ones(), 16], device="emulator")
+    scale().bind(1, 32, [ones(), 16], device="emulator")
+    assert asked == [True, False]

@@ -65,6 +65,10 @@ def test_a_module_lists_what_it_holds() -> None:
     }
     assert len(module) == 9 and "c" in module and "d" not in module and [*module] == [*module.globals]
     assert str(module.globals["c"]) == "c: constant, 16 bytes, float c[4]"
+    there = module.on("emulator")
+    assert len(there) == 9 and "c" in there and "d" not in there and [*there] == [*module.globals]
+    assert repr(there) == f"<9 variables of {module.filename} on emulator>"
+    assert repr(module) == f"<tilewise.Module {module.filename} for {module.arch}: 3 kernels, 9 variables>"
 
 
 def test_variables_begin_as_the_ptx_says_and_are_read_and_written() -> None:

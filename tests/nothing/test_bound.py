@@ -1,0 +1,91 @@
+"""Launches that lack only the addresses of their operands: which are started, in which order, and where operands lie then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tilewise.bound import Bound, BoundLaunch
+from tilewise.launch import Launch
+from tilewise.slots import Gap, Slot
+
+
+class Device:
+    """One that notes what it is to run: the kernel, and the addresses that it is given."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[str, list[int]]] = []
+        self.kept: list[Sequence[object]] = []
+        self.how: list[tuple[object, object]] = []
+
+    def run(
+        self, _binary: Any, entry: str, _launch: Launch, packed: list[bytes], timeout: Any, stream: Any
+    ) -> None:
+        self.started.append((entry, [int.from_bytes(part, "little") for part in packed]))
+        self.how.append((timeout, stream))
+
+    def prepare(
+        self, binary: Any, entry: str, launch: Launch, packed: list[bytes], arrays: Sequence[object]
+    ) -> Callable[[], None]:
+        self.kept.append(arrays)
+        return lambda: self.run(binary, entry, launch, packed, None, None)
+
+
+def launch_of(entry: str, *operands: str) -> BoundLaunch:
+    """A launch whose arguments are the addresses of operands."""
+    binary: Any = entry
+    return BoundLaunch(
+        binary, entry, Launch((1, 1, 1), (1, 1, 1), tuple(Slot(bytes(8), (Gap(0, one),)) for one in operands))
+    )
+
+
+def bind(device: Any, copies: int, launches: int, **how: Any) -> Bound:
+    return Bound(
+        device,
+        tuple(launch_of(f"copy {i}", "a") for i in range(copies)),
+        tuple(launch_of(f"launch {i}", "a") for i in range(launches)),
+        **how,
+    )
+
+
+@pytest.mark.parametrize(("copies", "launches"), [(0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (1, 0), (0, 0)])
+def test_what_is_prepared_starts_every_launch_each_time_the_copies_first(copies: int, launches: int) -> None:
+    device = Device()
+    bound = bind(device, copies, launches)
+    names = [f"copy {i}" for i in range(copies)] + [f"launch {i}" for i in range(launches)]
+    start = bound.prepare({"a": 64}, arrays := ["an array"])
+    assert not device.started and device.kept == [arrays] * len(names)
+    start()
+    start()
+    assert device.started == [(name, [64]) for name in names * 2]
+    device.started.clear()
+    bound({"a": 80}, 7, 2.5)
+    assert device.started == [(name, [80]) for name in names] and device.how[-len(names) :] == [
+        (2.5, 7)
+    ] * len(names)
+    assert list[object](bound.binaries) == names
+
+
+def test_launches_are_repeated_for_each_shift_and_copies_are_not() -> None:
+    """What is not named stays where it is; what lies in the workspace begins so many bytes after it."""
+    device: Any = Device()
+    bound = Bound(
+        device,
+        (launch_of("copy", "a", "copy_a"),),
+        (launch_of("multiply", "copy_a", "b"), launch_of("add", "sums", "workspace")),
+        regions={"copy_a": 256, "sums": 512},
+        shifts=({}, {"copy_a": 16, "b": -32}, {"sums": 1}),
+        main=1,
+    )
+    addresses = {"a": 1000, "b": 2000, "workspace": 10_000}
+    bound(addresses)
+    assert device.started == [
+        ("copy", [1000, 10_256]),
+        ("multiply", [10_256, 2000]), ("add", [10_512, 10_000]),
+        ("multiply", [10_272, 1968]), ("add", [10_512, 10_000]),
+        ("multiply", [10_256, 2000]), ("add", [10_513, 10_000]),
+    ]  # fmt: skip
+    assert addresses == {"a": 1000, "b": 2000, "workspace": 10_000}
+    assert bound.main_packed == 2 and bind(device, 0, 1).main_packed == 0
