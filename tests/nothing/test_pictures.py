@@ -18,7 +18,7 @@ from tilewise.emulator.profiling.recording import EventKind
 from tilewise.explain.chart import Line, Ratio, draw_lines, draw_ratios
 from tilewise.explain.climb import Climb
 from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
-from tilewise.explain.panels.layout import places_text, runs_text, split_runs
+from tilewise.explain.panels.layout import Corner, counted, places_text, runs_text, split_runs, times_text
 from tilewise.explain.panels.overlap import Span, _kinds
 from tilewise.explain.panels.overlap import _answer as overlap_answer
 from tilewise.explain.panels.owner import _name_warps, block_index, thread_index
@@ -54,6 +54,53 @@ def test_numbers_are_listed_by_their_runs_and_of_many_runs_the_first(numbers: li
 def test_one_of_a_kind_is_no_plural() -> None:
     assert places_text([3], [0, 1, 2, 3, 32]) == "row 3, columns 0–3 and 32"
     assert [*split_runs([5])] == [(5, 5)]
+
+
+def test_things_and_times_are_counted_in_words() -> None:
+    assert [counted(count, "element") for count in (0, 1, 2, 1234)] == [
+        "0 elements", "1 element", "2 elements", "1,234 elements",
+    ]  # fmt: skip
+    assert [times_text(count) for count in (1, 2, 1234)] == ["once", "2 times", "1,234 times"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "across", "down", "exact"),
+    [
+        ((100, 100, 100), (194, 194), (194, 194), True),  # as high as there is room
+        ((10, 300, 60), (109.67, 548.33), (109.67, 56), False),  # as wide as there is room
+        ((90, 300, 60), (109.67, 548.33), (109.67, 164.5), True),
+        ((1000, 10, 1000), (194, 56), (194, 194), False),  # what would be too narrow is widened
+        ((1000, 10, 10), (56, 56), (56, 332), False),  # and the other one made lower for it
+        ((10, 10, 1000), (384.16, 56), (332, 56), False),
+        ((10, 1000, 10), (56, 602), (56, 56), False),
+    ],
+)
+def test_matrices_are_to_scale_where_each_has_something_to_look_at(
+    sizes: tuple[int, int, int], across: tuple[float, float], down: tuple[float, float], exact: bool
+) -> None:
+    """A to the left, B above: rows of C go on from A's, columns from B's, and all have room."""
+    corner = Corner.of(*sizes)
+    m, n, k = sizes
+    assert corner.across == pytest.approx(across, abs=0.01) and corner.down == pytest.approx(down, abs=0.01)
+    assert corner.to_scale is exact
+    boxes = {"a": (m, k), "b": (k, n), "c": (m, n)}
+    left, top = 34 + across[0] + 18, 34 + down[0] + 18
+    places = {
+        "a": (34, top, across[0], down[1]),
+        "b": (left, 34, across[1], down[0]),
+        "c": (left, top, across[1], down[1]),
+    }
+    for name, (rows, columns) in boxes.items():
+        x, y, wide, high = places[name]
+        assert corner.place(name) == pytest.approx((x, y, wide, high), abs=0.01)
+        assert corner.box(name, (0, rows), (0, columns)) == pytest.approx((x, y, wide, high), abs=0.01)
+        part = corner.box(name, (rows // 2, rows), (columns // 5, columns // 2))
+        assert part == pytest.approx(
+            (x + wide / columns * (columns // 5), y + high / rows * (rows // 2),
+             wide / columns * (columns // 2 - columns // 5), high / rows * (rows - rows // 2)), abs=0.01,
+        )  # fmt: skip
+        assert x + wide <= WIDTH - 10 + 0.01
+    assert corner.height == pytest.approx(top + down[1] + 12, abs=0.01) and corner.height <= 440 + 12 + 0.01
 
 
 def test_a_bulk_copy_out_of_shared_memory_is_a_write_and_one_into_it_fetches() -> None:
