@@ -24,6 +24,7 @@ from tilewise.instruments.leaks import HeapBlock, HostArrays, find_leaked_blocks
 from tilewise.instruments.machine import MachineAccess, MachineRuns
 from tilewise.instruments.metric import ESTIMATED, EXACT, round_counts, spread
 from tilewise.instruments.origins import Origins
+from tilewise.instruments.predict import predict
 from tilewise.instruments.profile import format_number
 from tilewise.instruments.profile_launch import launch_figures
 from tilewise.instruments.residency import check_cooperative
@@ -390,10 +391,67 @@ def test_a_cooperative_launch_must_be_on_the_gpu_at_once() -> None:
     for launch, said in (
         (Launch((133, 4, 1), (512, 1, 1)), "528 blocks.*holds 4, bounded by room for warps"),
         (Launch((133, 1, 1), (32, 1, 1), shared=200_000), "132 blocks.*holds 1, bounded by shared memory"),
-        (Launch((4225, 1, 1), (32, 1, 1)), "4,224 blocks.*holds 32, bounded by registers and room for blocks"),
+        (
+            Launch((4225, 1, 1), (32, 1, 1)),
+            "4,224 blocks.*holds 32, bounded by registers and room for blocks",
+        ),
     ):
         with pytest.raises(LaunchError, match=said):
             check_cooperative(h200, "f", launch, None)
+
+
+# ── accesses without machine code ──
+
+
+def test_without_machine_code_accesses_are_as_the_ptx_has_them() -> None:
+    """Each figure is made up, another for each access and each multiprocessor."""
+    names = ("runs", "threads", "sectors", "least", "asked", "lines", "sharing", "distinct", "turns")
+
+    def place(number: int, action: str, name: str, space: str, size: int, **given: Any) -> Any:
+        made = {one: figures(100 * number + i, 7 * number + i) for i, one in enumerate(names)}
+        by_width = {
+            one: {size: figures(50 * number + i, i)} for i, one in enumerate(("waves", "phases", "ideals"))
+        }
+        there, nowhere = figures(3, 4), figures(0, 0)
+        touched = {
+            "shared": there if space != "global" else nowhere, "outside": there if space != "shared" else nowhere,
+        }  # fmt: skip
+        about = {"line": number, "name": name, "action": action, "space": space, "size": size, "seen": None}
+        return SimpleNamespace(**about, **made, **by_width, **touched, passes=None, fills=False, **given)
+
+    places = [
+        place(1, "load", "ld.shared.f32", "shared", 4), place(2, "load", "ld.global.v4.f32", "global", 16),
+        place(3, "store", "st.f64", "generic", 8), place(4, "atomic", "atom.global.add.u32", "global", 4),
+        place(5, "atomic", "red.global.add.u32", "global", 4), place(6, "load", "ldmatrix.sync", "shared", 16),
+        place(7, "store", "stmatrix.sync", "shared", 16), place(8, "copy", "cp.async", "global", 16),
+        place(9, "fill", "cp.async", "shared", 16),
+    ]  # fmt: skip
+    text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry f()\n{\nret;\n}\n"
+    machine = predict(text, "f", cast(Any, SimpleNamespace(places=lambda: places)))
+    assert machine.notes == ["no machine code here: accesses are as the PTX has them"] and not machine.ran
+    assert [(one.instruction.ptx, one.op, one.space) for one in machine.accesses] == [
+        (1, "ld", "shared"), (2, "ld", "global"), (3, "st", "shared"), (3, "st", "global"), (4, "atom", "global"),
+        (5, "red", "global"), (6, "ldsm", "shared"), (7, "stsm", "shared"), (8, "ldgsts", "global"), (9, "ldgsts", "shared"),
+    ]  # fmt: skip
+
+    def listed(values: Any) -> Any:
+        return None if values is None else values.tolist()
+
+    for one in machine.accesses:
+        (seen,) = (other for other in places if other.line == one.instruction.ptx)
+        size, zero = seen.size, [0, 0]
+        in_shared = one.space == "shared"
+        assert one.bits == 8 * size and one.instruction.opcode == seen.name
+        assert listed(one.runs) == [3, 4] and one.exact
+        for mine, theirs in (("waves", "waves"), ("phases", "phases"), ("ideal", "ideals")):
+            assert listed(getattr(one, mine)) == (getattr(seen, theirs)[size].tolist() if in_shared else zero)
+        asked = seen.asked if seen.action == "atomic" else seen.sectors
+        assert listed(one.sectors) == (zero if in_shared else asked.tolist())
+        assert listed(one.ideal_sectors) == (zero if in_shared else seen.least.tolist())
+        assert listed(one.touched) == (None if in_shared else seen.sectors.tolist())
+        assert listed(one.lines) == (None if in_shared else seen.lines.tolist())
+        assert listed(one.bytes) == (seen.threads * size).tolist()
+        assert listed(one.data) == (seen.distinct * size).tolist()
 
 
 # ── parts of arrays ──

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.explain.chart import Line, Ratio, draw_lines, draw_ratios
 from tilewise.explain.climb import Climb
+from tilewise.explain.panels import code
 from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
 from tilewise.explain.panels.layout import Corner, counted, places_text, runs_text, split_runs, times_text
 from tilewise.explain.panels.overlap import Span, _kinds
@@ -54,6 +55,13 @@ def test_numbers_are_listed_by_their_runs_and_of_many_runs_the_first(numbers: li
 def test_one_of_a_kind_is_no_plural() -> None:
     assert places_text([3], [0, 1, 2, 3, 32]) == "row 3, columns 0–3 and 32"
     assert [*split_runs([5])] == [(5, 5)]
+
+
+def test_large_numbers_are_told_to_three_digits_in_thousands() -> None:
+    assert [code._short(value) for value in (0, 9.6, 999, 1000, 1234, 999e3, 1e6, 2.5e6, 1e9, 72.26e9)] == [
+        "0", "10", "999", "1 k", "1.23 k", "999 k", "1 M", "2.5 M", "1 G", "72.3 G",
+    ]  # fmt: skip
+    assert [code._cut("x" * length, 5) for length in (4, 5, 6)] == ["xxxx", "xxxxx", "xxxx…"]
 
 
 def test_things_and_times_are_counted_in_words() -> None:
