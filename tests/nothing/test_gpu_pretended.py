@@ -10,13 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import tilewise as tw
 from tests.pretended_gpu import FREE, TOTAL, PretendedDriver, pretend
 from tilewise.devices import gpu
 from tilewise.devices.gpu import device as gpu_device
+from tilewise.devices.gpu import driver as words
 from tilewise.devices.gpu.arrays import GpuArray
 from tilewise.devices.gpu.device import GpuDevice, find_gpu
 from tilewise.devices.gpu.streams import Stream
-from tilewise.errors import ArgumentError, DeviceError
+from tilewise.errors import ArgumentError, DeviceError, DeviceUnavailable
 from tilewise.launch import Launch, LaunchLimits
 
 
@@ -82,6 +84,54 @@ def test_the_gpu_of_an_address_is_the_one_whose_memory_it_lies_in(
         find_gpu(16)
     monkeypatch.setattr(gpu_device, "probe", lambda: (1, ""))
     assert find_gpu(16) is gpu.open(0), "there is no other: nobody asks"
+
+
+# ── choosing one ──
+
+
+def test_a_gpu_is_chosen_by_its_number_or_as_the_first(
+    driver: PretendedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = gpu.open(0), gpu.open(1)
+    assert tw.device("gpu") is tw.device("gpu:0") is first and tw.device("gpu:1") is second
+    assert tw.device(second) is second and tw.devices.available() == [first, second, tw.device("emulator")]
+    assert tw.device() is first
+    for name, chosen in (
+        ("gpu:1", second),
+        (" gpu ", first),
+        ("emulator", tw.device("emulator")),
+        (" ", first),
+    ):
+        monkeypatch.setenv("TILEWISE_DEVICE", name)
+        assert tw.device() is chosen
+    for name in ("gpu:2", "gpu:10"):
+        with pytest.raises(
+            ArgumentError, match=rf"^device must name one of the 2 GPUs, counted from 0, not '{name}'"
+        ):
+            tw.device(name)
+    for name in ("gpu:", "gpu:x", "gpu1", "GPU", "cpu"):
+        with pytest.raises(
+            ArgumentError, match=rf"^device must be 'gpu', 'gpu:N' or 'emulator', not '{name}'"
+        ):
+            tw.device(name)
+    monkeypatch.setenv("TILEWISE_DEVICE", "gpu:2")
+    with pytest.raises(ArgumentError, match=r"^TILEWISE_DEVICE must name one of the 2 GPUs"):
+        tw.device()
+    monkeypatch.setattr(gpu_device, "probe", lambda: (0, "it is gone"))
+    with pytest.raises(DeviceUnavailable, match=r"^TILEWISE_DEVICE 'gpu:2' cannot be used: it is gone$"):
+        tw.device()
+    assert tw.devices.available() == [tw.device("emulator")]
+
+
+def test_an_old_cuda_core_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = {"cuda.core": SimpleNamespace()}
+    monkeypatch.setattr(words, "importlib", SimpleNamespace(import_module=modules.__getitem__))
+    with pytest.raises(
+        DeviceUnavailable, match=r"^this cuda-core is too old; pip install --upgrade 'cuda-core>=1'$"
+    ):
+        words.core.__wrapped__()
+    modules["cuda.core"].Device = None
+    assert words.core.__wrapped__() is modules["cuda.core"]
 
 
 # ── arrays ──
