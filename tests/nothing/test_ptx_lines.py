@@ -224,7 +224,7 @@ def test_a_block_runs_as_most_of_its_instructions_say(rows: list[tuple[int, str]
         ([(5, "MOV R1, R2"), (5, "IADD3 R2, R2, R1"), (4, "STG.E [R2], R1")], 4),  # what is never moved alone
         (
             [(5, "LDS R1, [R2]"), (5, "LDS R3, [R2]"), (4, "STG.E [R2], R1")],
-            4,
+            2,
         ),  # two of a line share its runs
         ([(5, "@P0 LDS R1, [R2]")], None),
         ([(5, "MOV R1, R2")], None),
