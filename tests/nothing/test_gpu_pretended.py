@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -132,6 +134,27 @@ def test_an_old_cuda_core_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         words.core.__wrapped__()
     modules["cuda.core"].Device = None
     assert words.core.__wrapped__() is modules["cuda.core"]
+
+
+def test_a_context_is_current_if_the_driver_says_so_in_the_process_that_opened_it(
+    device: GpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [0, 10]  # a status, and which context it is
+
+    def ask(place: int) -> int:
+        ctypes.c_void_p.from_address(place).value = said[1]
+        return said[0]
+
+    callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(ask)
+    is_current = device._context.quick_check(ctypes.cast(callback, ctypes.c_void_p).value or 0)
+    assert device.context_address == 10 and is_current() is True
+    for said[:] in ([0, 11], [1, 10], [1, 11]):
+        assert is_current() is False
+    said[:] = [0, 10]
+    assert is_current() is True
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    forked = device._context.quick_check(ctypes.cast(callback, ctypes.c_void_p).value or 0)
+    assert forked() is False and device.forked
 
 
 # ── arrays ──

@@ -29,6 +29,7 @@ from tilewise.instruments.machine import (
     MachineAccess,
     _at_one_address,
     _by_line,
+    _by_one_lane,
     _check,
     _list_runs,
     _share_after_merging,
@@ -314,6 +315,25 @@ def test_lanes_meet_at_one_address_where_each_takes_a_turn(size: int, inside: bo
             asked=nothing if inside else turns, outside=nothing if inside else threads,
         )  # fmt: skip
         assert _at_one_address(cast(Any, place)) is (turns is threads)
+
+
+def test_an_access_of_one_lane_is_one_of_all_that_is_counted() -> None:
+    """A share of the runs: a wavefront of shared memory, or a sector and a line of global memory."""
+    (item,) = code((4, "ATOMG.E.ADD.64 R0, [R2], R4"))
+    place: Any = SimpleNamespace(shared=np.array([8.0, 4.0]), outside=np.array([6.0, 2.0]))
+    inside, outside = (_by_one_lane(item, "atom", space, place, 0.5) for space in ("shared", "global"))
+    for access, runs in ((inside, [4, 2]), (outside, [3, 1])):
+        wide = [8 * one for one in runs]
+        assert (access.op, access.bits, access.exact, access.runs.tolist()) == ("atom", 64, True, runs)
+        is_shared = access is inside
+        for figures in (access.waves, access.phases, access.ideal):
+            assert figures.tolist() == (runs if is_shared else [0, 0])
+        for figures in (access.sectors, access.ideal_sectors):
+            assert figures.tolist() == ([0, 0] if is_shared else runs)
+        assert access.bytes.tolist() == wide
+    assert inside.touched is None and inside.lines is None
+    assert outside.touched is not None and outside.touched.tolist() == [3, 1]
+    assert outside.lines is not None and outside.lines.tolist() == [3, 1]
 
 
 def test_in_a_loop_over_threads_half_of_them_have_had_their_turn() -> None:
