@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import os
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,7 @@ from tests.pretended_gpu import FREE, TOTAL, PretendedDriver, pretend
 from tilewise.devices import gpu
 from tilewise.devices.gpu import device as gpu_device
 from tilewise.devices.gpu import driver as words
+from tilewise.devices.gpu import pool_memory
 from tilewise.devices.gpu.arrays import GpuArray
 from tilewise.devices.gpu.device import GpuDevice, find_gpu
 from tilewise.devices.gpu.streams import Stream
@@ -269,6 +272,25 @@ def test_the_host_waits_for_copies_but_for_those_of_pinned_memory(
     del pinned, waits
     assert len(driver.buffers) == 1
     assert device.pinned(0, "int8").shape == (0,) and len(driver.buffers) == 1
+
+
+def test_a_fork_keeps_what_it_may_not_give_back(
+    device: GpuDevice, driver: PretendedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither closed nor collected: both would call the driver."""
+    monkeypatch.setattr(pool_memory, "_left_behind", [])
+    x, pinned, lent = device.empty(4, "float32"), device.pinned(4, "float32"), device.array(counting(4))
+    y = device.array(Handed(lent))
+    buffers = [weakref.ref(buffer) for buffer in driver.buffers]
+    driver.taken_back()
+    device._context.process = -1
+    assert device.forked
+    x.free()
+    assert x.freed
+    del x, y, lent, pinned
+    driver.buffers.clear()
+    gc.collect()
+    assert all(buffer() is not None for buffer in buffers) and not driver.told
 
 
 def test_a_copy_while_a_graph_is_captured_must_be_of_pinned_memory_which_the_graph_keeps(

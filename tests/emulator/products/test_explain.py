@@ -393,9 +393,9 @@ def test_what_would_change_nothing_is_refused() -> None:
     for extra in ({"gpu": "t4"}, {"timeout": 3}, {"cooperative": True}):
         with pytest.raises(ArgumentError, match="gpu, timeout and cooperative must be left out"):
             tw.explain(plan, **extra)
-    for extra in ({"grid": 1}, {"block": 1}, {"args": (1,)}, {"shared": 1}, {"cluster": 1}):
+    for more in ({"grid": 1}, {"block": 1}, {"args": (1,)}, {"shared": 1}, {"cluster": 1}):
         with pytest.raises(ArgumentError, match="grid, block, args, shared and cluster must be left out"):
-            tw.explain(plan, **extra)
+            tw.explain(plan, **more)
     with pytest.raises(ArgumentError, match="element must be left out for the ladder"):
         tw.explain(tw.ladder, element=(0, 0))  # type: ignore[call-overload]
 
