@@ -20,7 +20,7 @@ from tilewise.explain.climb import Climb
 from tilewise.explain.panels import code
 from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
 from tilewise.explain.panels.layout import Corner, counted, places_text, runs_text, split_runs, times_text
-from tilewise.explain.panels.overlap import Span, _kinds
+from tilewise.explain.panels.overlap import REQUEST, Span, _kinds, _mbarrier
 from tilewise.explain.panels.overlap import _answer as overlap_answer
 from tilewise.explain.panels.owner import _name_warps, block_index, thread_index
 from tilewise.explain.panels.placement import _answer as placement_answer
@@ -120,6 +120,21 @@ def test_a_bulk_copy_out_of_shared_memory_is_a_write_and_one_into_it_fetches() -
     )
     assert _kinds(cast(Recording, recording), np.arange(4)) == ["write", "fetch", "write", "write"]
     assert _kinds(cast(Recording, recording), np.array([1, 3])) == ["fetch", "write"]
+
+
+def test_an_event_is_of_the_mbarrier_that_its_first_lane_names_or_its_copy() -> None:
+    """Of a copy, its requests say which; of shared memory an address has other bits above the offset."""
+    addresses = np.arange(100, 132) + (5 << 24)
+    recording = SimpleNamespace(
+        events=SimpleNamespace(
+            what=[EventKind.BULK, EventKind.LOAD], addresses=[addresses, addresses + 1000]
+        ),
+        lanes=lambda event: [7, 9],
+    )
+    assert [_mbarrier(cast(Recording, recording), event) for event in (0, 1)] == [
+        100 + REQUEST.MBARRIER // 8,
+        1107,
+    ]
 
 
 def test_what_overlaps_is_said_by_who_fetches_and_who_multiplies() -> None:
