@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.golden_text import assert_unchanged
+from tests.pictures import CLIMBERS, COMMAND, GOLDEN, list_pictures
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.explain.chart import Line, Ratio, draw_lines, draw_ratios
 from tilewise.explain.climb import Climb
@@ -261,13 +263,6 @@ def test_ratios_that_are_all_the_same_have_an_axis(ratios: list[Ratio]) -> None:
     assert [part.text for part in parts if part.get("class") == "small muted"] == ["1", "1.4", "below"]
 
 
-CLIMBERS = (
-    Climber("01_slow", "one thread", (100, 100, 100), 2e-3, "latency", None),  # 1 GFLOP/s
-    Climber("02_quick", "all of them", (100, 100, 100), 2e-5, "fp32", 2e-4),  # 100, and 10 measured
-    Climber("03_fast", "many", (1000, 1000, 1000), 2e-4, "memory", 4e-4),  # 10 TFLOP/s, and 5 measured
-)
-
-
 def test_the_climb_stands_a_line_a_rung_over_powers_of_ten() -> None:
     parts = [*ElementTree.fromstring(draw_climb(CLIMBERS, "a GPU").to_svg()).iter()]
 
@@ -338,3 +333,7 @@ def test_the_last_wave_of_blocks_is_as_wide_as_it_is_full() -> None:
     subject: Any = None
     _draw_waves(cast(Drawing, drawing), subject, found, 0.0)
     assert drawn == [270, 270, 135]
+
+
+def test_pictures_stay_as_they_are() -> None:
+    assert_unchanged(GOLDEN.read_text(encoding="utf-8"), list_pictures(), GOLDEN.name, COMMAND)
