@@ -19,10 +19,10 @@ from tests.pictures import CLIMBERS, COMMAND, GOLDEN, list_pictures
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.explain.chart import Line, Ratio, draw_lines, draw_ratios
 from tilewise.explain.climb import Climb
-from tilewise.explain.panels import code
+from tilewise.explain.panels import code, overlap
 from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
 from tilewise.explain.panels.layout import Corner, counted, places_text, runs_text, split_runs, times_text
-from tilewise.explain.panels.overlap import REQUEST, Span, _kinds, _mbarrier
+from tilewise.explain.panels.overlap import REQUEST, Span, _kinds, _mbarrier, make_overlap
 from tilewise.explain.panels.overlap import _answer as overlap_answer
 from tilewise.explain.panels.owner import _name_warps, block_index, thread_index
 from tilewise.explain.panels.placement import _answer as placement_answer
@@ -152,6 +152,40 @@ def test_what_overlaps_is_said_by_who_fetches_and_who_multiplies() -> None:
     assert says((0, "fetch"), (0, "wait"), (0, "read")).startswith(ahead)
     assert says((0, "read"), (0, "wait")).startswith("Nothing is fetched ahead")
     assert says((0, "read"), (1, "write")).startswith("No warp waits for another")
+
+
+@pytest.mark.parametrize(("count", "steps"), [(3, 56), (14, 57), (20, 1200)])
+def test_of_many_warps_the_first_and_the_last_are_drawn_and_of_many_steps_the_first(
+    count: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = [Span(0, warp, "read", warp, 1, warp) for warp in range(count)] + [
+        Span(0, 0, "wait", steps - 1, 9, 7)
+    ]
+    monkeypatch.setattr(overlap, "list_spans", lambda _recording, block: spans if block == 5 else [])
+    panel = make_overlap(cast(Subject, SimpleNamespace(recording=SimpleNamespace(blocks=[5, 6]))))
+    assert panel is not None
+    warps = [*range(count)] if count <= 14 else [*range(7), *range(count - 7, count)]
+    assert panel.data["warps"] == warps and panel.data["most"] == steps
+    assert {fact.name: fact.value for fact in panel.facts} == {
+        "overlap.warps": count, "overlap.waits": 9, "overlap.steps": steps,
+    }  # fmt: skip
+    parts = [*ElementTree.fromstring(panel.figure.to_svg()).iter()]
+    texts = {part.text: part for part in parts if part.tag.endswith("}text")}
+    assert [text for text in texts if text and text.startswith("warp ")] == [f"warp {warp}" for warp in warps]
+    low = 66 + 26 * len(warps) + 22
+    assert texts["order, not time →"].get("y") == str(low)
+    assert f"Block 5: {count} warps, in order of dependency" in texts
+    note = texts.get(f"the first 56 of {steps:,} steps")
+    assert (note is not None) is (steps > 56)
+    assert note is None or (note.get("x"), note.get("y"), note.get("text-anchor")) == ("700", str(low), "end")
+    wide = (WIDTH - 76 - 20) / 56
+    drawn = {
+        (float(part.get("x", 0)), float(part.get("y", 0))) for part in parts if part.get("height") == "22"
+    }
+    wanted = [(span.start, span.warp) for span in spans if span.start < 56 and span.warp in warps]
+    assert sorted(drawn) == sorted(
+        (round(76 + start * wide, 2), 66 + 26 * warps.index(warp)) for start, warp in wanted
+    )
 
 
 def test_a_warps_number_stands_in_the_middle_of_what_it_has() -> None:
