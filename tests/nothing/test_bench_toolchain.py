@@ -56,7 +56,7 @@ def test_each_rung_is_compiled_anew_and_from_the_cache_for_each_arch_that_it_run
     assert found.import_ms == 100 + repeats // 2 and found.repeats == repeats
     assert [(row.rung, row.arch) for row in found.rungs] == work
     for row in found.rungs:
-        assert (row.cold_ms, row.cached_ms) == (pytest.approx(50), pytest.approx(3))
+        assert (row.cold_ms, row.cached_ms) == pytest.approx((50, 3))
         assert (row.ptx_lines, row.cubin_bytes) == (3, 4)
     assert clock.compiled[0] == ("a", "sm_75", False), "what comes with the first one is not timed"
     for one in work:

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from tests.golden_text import assert_unchanged
 from tests.pictures import CLIMBERS, COMMAND, GOLDEN, list_pictures
 from tilewise.emulator.profiling.recording import EventKind
+from tilewise.emulator.support.bulk_requests import REQUEST
 from tilewise.explain.chart import Line, Ratio, draw_lines, draw_ratios
 from tilewise.explain.climb import Climb
 from tilewise.explain.panels import code, overlap
 from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
 from tilewise.explain.panels.layout import Corner, counted, places_text, runs_text, split_runs, times_text
-from tilewise.explain.panels.overlap import REQUEST, Span, _kinds, _mbarrier, make_overlap
+from tilewise.explain.panels.overlap import Span, _kinds, _mbarrier, make_overlap
 from tilewise.explain.panels.overlap import _answer as overlap_answer
 from tilewise.explain.panels.owner import _name_warps, block_index, thread_index
 from tilewise.explain.panels.placement import _answer as placement_answer

@@ -139,10 +139,14 @@ def test_the_call_that_is_prepared_adds_a_multiple(monkeypatch: pytest.MonkeyPat
         made.append(device.array(np.arange(shape[0], dtype=dtype)))
         return made[-1]
 
-    pretended = SimpleNamespace(arch=device.arch, empty=empty)
     bind = tilewise.Kernel.bind
-    monkeypatch.setattr(tilewise.Kernel, "bind", lambda *given, device: bind(*given, device=real))
-    real = device
+
+    def bind_there(kernel: Any, grid: Any, block: Any, args: Any, device: Any, there: Any = device) -> Any:
+        assert device is pretended
+        return bind(kernel, grid, block, args, device=there)
+
+    pretended = SimpleNamespace(arch=device.arch, empty=empty)
+    monkeypatch.setattr(tilewise.Kernel, "bind", bind_there)
     dispatch._prepared_call(pretended)()
     x, y = (array.numpy() for array in made)
     assert x.size == dispatch.SIZE**2 and np.array_equal(x, np.arange(x.size)) and np.array_equal(y, 3 * x)
