@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.pretended_gpu import PretendedDriver, pretend
+from tilewise.bench import doctor
 from tilewise.devices import gpu
 from tilewise.devices.gpu import driver as words
 from tilewise.errors import ArgumentError, DeviceError, DeviceUnavailable
@@ -148,3 +149,11 @@ def test_errors_within_a_scope_become_ours_and_say_what_the_gpu_did(monkeypatch:
         with pytest.raises(type(other)) as kept, device._scope("resting"):
             raise other
         assert kept.value is other and driver.current == 0
+
+
+@pytest.mark.parametrize(("version", "said"), [(12_040, "12.4"), (13_000, "13.0"), (11_080, "11.8")])
+def test_a_driver_is_for_one_cuda_and_older_ones(
+    version: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(words, "driver", lambda: SimpleNamespace(cuDriverGetVersion=lambda: (0, version)))
+    assert doctor._driver_version() == f"for CUDA {said} and older"
