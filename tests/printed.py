@@ -164,7 +164,8 @@ def _product_cases() -> Iterator[Case]:
         "tilewise.cli.tune_command.file_of": _gives(None),
         "tilewise.cli.tune_command.tune": _gives(TUNED[1]),
     }
-    lines = ("tune 96x80x112 96x80x112", "tune 96x80x112 --json", "tune --list", "tune --list --json")
+    one = ("tune 96x80x112", "tune 96x80x112 --json")
+    lines = ("tune 96x80x112 96x80x112", *one, "tune --list", "tune --list --json")
     yield Case("tune without a directory", lines, instead)
 
 

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import inspect
 import pickle
+import re
 import struct
 import sys
 import types
@@ -38,7 +39,8 @@ from tilewise.call_stub import (
     slot_offset,
 )
 from tilewise.call_stub.machine_code import is_supported_python
-from tilewise.call_stub.shared_memory import TABLE_SLOTS
+from tilewise.call_stub.operand_text import OPERAND_TEXT
+from tilewise.call_stub.shared_memory import KEY_WORDS, TABLE_SLOTS
 from tilewise.errors import ArgumentError
 
 pytestmark = pytest.mark.skipif(not is_supported_python(), reason="this Python has no compiled call")
@@ -407,3 +409,19 @@ def test_objects_that_are_laid_out_otherwise_are_refused(
     monkeypatch.setattr(builtin, known, other)
     with pytest.raises(ArgumentError, match=r"^CallStub needs objects laid out as in CPython 3\.11 to 3\.14"):
         slot_offset(Array, "description")
+
+
+def test_the_words_of_a_key_are_hashed_by_the_numbers_of_splitmix64() -> None:
+    """Those that are published for the seed 0, each made odd, so that no bit of a word is lost."""
+    published = (
+        0xE220A8397B1DCDAF,
+        0x6E789E6AA1B965F4,
+        0x06C45D188009454F,
+        0xF88BB8A8724C81EC,
+        0x1B39896A51A8749B,
+    )
+    found = re.search(r"@weights = [^\[]*\[[^\]]*\] \[([^\]]*)\]", OPERAND_TEXT)
+    assert found
+    weights = [int(one.removeprefix("i64 ")) for one in found[1].split(", ")]
+    assert weights[:5] == [one | 1 for one in published]
+    assert len({*weights}) == KEY_WORDS and all(0 < one < 2**64 and one % 2 for one in weights)

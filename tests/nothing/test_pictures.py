@@ -14,12 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.golden_text import assert_unchanged
+from tests.pictures import CLIMBERS, COMMAND, GOLDEN, list_pictures
 from tilewise.emulator.profiling.recording import EventKind
+from tilewise.emulator.support.bulk_requests import REQUEST
 from tilewise.explain.chart import Line, Ratio, draw_lines, draw_ratios
 from tilewise.explain.climb import Climb
+from tilewise.explain.panels import code, overlap
 from tilewise.explain.panels.climb import Climber, draw_climb, make_climb, show_rate
-from tilewise.explain.panels.layout import places_text, runs_text, split_runs
-from tilewise.explain.panels.overlap import Span, _kinds
+from tilewise.explain.panels.layout import Corner, counted, places_text, runs_text, split_runs, times_text
+from tilewise.explain.panels.overlap import Span, _kinds, _mbarrier, make_overlap
 from tilewise.explain.panels.overlap import _answer as overlap_answer
 from tilewise.explain.panels.owner import _name_warps, block_index, thread_index
 from tilewise.explain.panels.placement import _answer as placement_answer
@@ -56,6 +60,60 @@ def test_one_of_a_kind_is_no_plural() -> None:
     assert [*split_runs([5])] == [(5, 5)]
 
 
+def test_large_numbers_are_told_to_three_digits_in_thousands() -> None:
+    assert [code._short(value) for value in (0, 9.6, 999, 1000, 1234, 999e3, 1e6, 2.5e6, 1e9, 72.26e9)] == [
+        "0", "10", "999", "1 k", "1.23 k", "999 k", "1 M", "2.5 M", "1 G", "72.3 G",
+    ]  # fmt: skip
+    assert [code._cut("x" * length, 5) for length in (4, 5, 6)] == ["xxxx", "xxxxx", "xxxx…"]
+
+
+def test_things_and_times_are_counted_in_words() -> None:
+    assert [counted(count, "element") for count in (0, 1, 2, 1234)] == [
+        "0 elements", "1 element", "2 elements", "1,234 elements",
+    ]  # fmt: skip
+    assert [times_text(count) for count in (1, 2, 1234)] == ["once", "2 times", "1,234 times"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "across", "down", "exact"),
+    [
+        ((100, 100, 100), (194, 194), (194, 194), True),  # as high as there is room
+        ((10, 300, 60), (109.67, 548.33), (109.67, 56), False),  # as wide as there is room
+        ((90, 300, 60), (109.67, 548.33), (109.67, 164.5), True),
+        ((1000, 10, 1000), (194, 56), (194, 194), False),  # what would be too narrow is widened
+        ((1000, 10, 10), (56, 56), (56, 332), False),  # and the other one made lower for it
+        ((10, 10, 1000), (384.16, 56), (332, 56), False),
+        ((10, 1000, 10), (56, 602), (56, 56), False),
+    ],
+)
+def test_matrices_are_to_scale_where_each_has_something_to_look_at(
+    sizes: tuple[int, int, int], across: tuple[float, float], down: tuple[float, float], exact: bool
+) -> None:
+    """A to the left, B above: rows of C go on from A's, columns from B's, and all have room."""
+    corner = Corner.of(*sizes)
+    m, n, k = sizes
+    assert corner.across == pytest.approx(across, abs=0.01) and corner.down == pytest.approx(down, abs=0.01)
+    assert corner.to_scale is exact
+    boxes = {"a": (m, k), "b": (k, n), "c": (m, n)}
+    left, top = 34 + across[0] + 18, 34 + down[0] + 18
+    places = {
+        "a": (34, top, across[0], down[1]),
+        "b": (left, 34, across[1], down[0]),
+        "c": (left, top, across[1], down[1]),
+    }
+    for name, (rows, columns) in boxes.items():
+        x, y, wide, high = places[name]
+        assert corner.place(name) == pytest.approx((x, y, wide, high), abs=0.01)
+        assert corner.box(name, (0, rows), (0, columns)) == pytest.approx((x, y, wide, high), abs=0.01)
+        part = corner.box(name, (rows // 2, rows), (columns // 5, columns // 2))
+        assert part == pytest.approx(
+            (x + wide / columns * (columns // 5), y + high / rows * (rows // 2),
+             wide / columns * (columns // 2 - columns // 5), high / rows * (rows - rows // 2)), abs=0.01,
+        )  # fmt: skip
+        assert x + wide <= WIDTH - 10 + 0.01
+    assert corner.height == pytest.approx(top + down[1] + 12, abs=0.01) and corner.height <= 440 + 12 + 0.01
+
+
 def test_a_bulk_copy_out_of_shared_memory_is_a_write_and_one_into_it_fetches() -> None:
     names = ["cp.async.bulk.global.shared::cta", "cp.async.bulk.shared::cluster.global", "st.global.f32"]
     what = [EventKind.BULK, EventKind.BULK, EventKind.STORE, EventKind.BULK]
@@ -65,6 +123,21 @@ def test_a_bulk_copy_out_of_shared_memory_is_a_write_and_one_into_it_fetches() -
     )
     assert _kinds(cast(Recording, recording), np.arange(4)) == ["write", "fetch", "write", "write"]
     assert _kinds(cast(Recording, recording), np.array([1, 3])) == ["fetch", "write"]
+
+
+def test_an_event_is_of_the_mbarrier_that_its_first_lane_names_or_its_copy() -> None:
+    """Of a copy, its requests say which; of shared memory an address has other bits above the offset."""
+    addresses = np.arange(100, 132) + (5 << 24)
+    recording = SimpleNamespace(
+        events=SimpleNamespace(
+            what=[EventKind.BULK, EventKind.LOAD], addresses=[addresses, addresses + 1000]
+        ),
+        lanes=lambda event: [7, 9],
+    )
+    assert [_mbarrier(cast(Recording, recording), event) for event in (0, 1)] == [
+        100 + REQUEST.MBARRIER // 8,
+        1107,
+    ]
 
 
 def test_what_overlaps_is_said_by_who_fetches_and_who_multiplies() -> None:
@@ -80,6 +153,40 @@ def test_what_overlaps_is_said_by_who_fetches_and_who_multiplies() -> None:
     assert says((0, "fetch"), (0, "wait"), (0, "read")).startswith(ahead)
     assert says((0, "read"), (0, "wait")).startswith("Nothing is fetched ahead")
     assert says((0, "read"), (1, "write")).startswith("No warp waits for another")
+
+
+@pytest.mark.parametrize(("count", "steps"), [(3, 56), (14, 57), (20, 1200)])
+def test_of_many_warps_the_first_and_the_last_are_drawn_and_of_many_steps_the_first(
+    count: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = [Span(0, warp, "read", warp, 1, warp) for warp in range(count)] + [
+        Span(0, 0, "wait", steps - 1, 9, 7)
+    ]
+    monkeypatch.setattr(overlap, "list_spans", lambda _recording, block: spans if block == 5 else [])
+    panel = make_overlap(cast(Subject, SimpleNamespace(recording=SimpleNamespace(blocks=[5, 6]))))
+    assert panel is not None
+    warps = [*range(count)] if count <= 14 else [*range(7), *range(count - 7, count)]
+    assert panel.data["warps"] == warps and panel.data["most"] == steps
+    assert {fact.name: fact.value for fact in panel.facts} == {
+        "overlap.warps": count, "overlap.waits": 9, "overlap.steps": steps,
+    }  # fmt: skip
+    parts = [*ElementTree.fromstring(panel.figure.to_svg()).iter()]
+    texts = {part.text: part for part in parts if part.tag.endswith("}text")}
+    assert [text for text in texts if text and text.startswith("warp ")] == [f"warp {warp}" for warp in warps]
+    low = 66 + 26 * len(warps) + 22
+    assert texts["order, not time →"].get("y") == str(low)
+    assert f"Block 5: {count} warps, in order of dependency" in texts
+    note = texts.get(f"the first 56 of {steps:,} steps")
+    assert (note is not None) is (steps > 56)
+    assert note is None or (note.get("x"), note.get("y"), note.get("text-anchor")) == ("700", str(low), "end")
+    wide = (WIDTH - 76 - 20) / 56
+    drawn = {
+        (float(part.get("x", 0)), float(part.get("y", 0))) for part in parts if part.get("height") == "22"
+    }
+    wanted = [(span.start, span.warp) for span in spans if span.start < 56 and span.warp in warps]
+    assert sorted(drawn) == sorted(
+        (round(76 + start * wide, 2), 66 + 26 * warps.index(warp)) for start, warp in wanted
+    )
 
 
 def test_a_warps_number_stands_in_the_middle_of_what_it_has() -> None:
@@ -191,13 +298,6 @@ def test_ratios_that_are_all_the_same_have_an_axis(ratios: list[Ratio]) -> None:
     assert [part.text for part in parts if part.get("class") == "small muted"] == ["1", "1.4", "below"]
 
 
-CLIMBERS = (
-    Climber("01_slow", "one thread", (100, 100, 100), 2e-3, "latency", None),  # 1 GFLOP/s
-    Climber("02_quick", "all of them", (100, 100, 100), 2e-5, "fp32", 2e-4),  # 100, and 10 measured
-    Climber("03_fast", "many", (1000, 1000, 1000), 2e-4, "memory", 4e-4),  # 10 TFLOP/s, and 5 measured
-)
-
-
 def test_the_climb_stands_a_line_a_rung_over_powers_of_ten() -> None:
     parts = [*ElementTree.fromstring(draw_climb(CLIMBERS, "a GPU").to_svg()).iter()]
 
@@ -268,3 +368,7 @@ def test_the_last_wave_of_blocks_is_as_wide_as_it_is_full() -> None:
     subject: Any = None
     _draw_waves(cast(Drawing, drawing), subject, found, 0.0)
     assert drawn == [270, 270, 135]
+
+
+def test_pictures_stay_as_they_are() -> None:
+    assert_unchanged(GOLDEN.read_text(encoding="utf-8"), list_pictures(), GOLDEN.name, COMMAND)

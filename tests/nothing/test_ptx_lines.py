@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,12 +20,16 @@ from tilewise.instruments.flow import (
     _ptx_branch,
     _routine_runs,
     _share_unrolled_turns,
+    basic_blocks,
+    block_runs,
+    find_reachable,
 )
 from tilewise.instruments.machine import (
     Machine,
     MachineAccess,
     _at_one_address,
     _by_line,
+    _by_one_lane,
     _check,
     _list_runs,
     _share_after_merging,
@@ -215,6 +220,46 @@ def test_a_block_runs_as_most_of_its_instructions_say(rows: list[tuple[int, str]
 
 
 @pytest.mark.parametrize(
+    ("rows", "runs"),
+    [
+        ([(5, "MOV R1, R2"), (5, "IADD3 R2, R2, R1"), (4, "STG.E [R2], R1")], 4),  # what is never moved alone
+        (
+            [(5, "LDS R1, [R2]"), (5, "LDS R3, [R2]"), (4, "STG.E [R2], R1")],
+            2,
+        ),  # two of a line share its runs
+        ([(5, "@P0 LDS R1, [R2]")], None),
+        ([(5, "MOV R1, R2")], None),
+        ([(7, "FFMA R1, R2, R2, R3")], None),  # of a division
+        ([(8, "FADD R1, R2, R2")], None),  # of a product of matrices
+        ([(4, "CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_u64)")], 4),
+    ],
+)
+def test_what_is_known_for_certain_is_known_by_instructions_that_stay(
+    rows: list[tuple[int, str]], runs: int | None
+) -> None:
+    names = {4: "st.global.f32", 5: "ld.shared.f32", 7: "div.rn.f32", 8: "wmma.mma"}
+    lines = _by_line(counts_of(*(ran(line, name, 0, line) for line, name in names.items())))
+    known = _find_known_runs([code(*rows)], [0], lines, firm=True)
+    assert [int(figures[0]) for figures in known.values()] == ([] if runs is None else [runs])
+
+
+def test_blocks_run_as_the_instructions_say_that_stay_where_they_are() -> None:
+    """In the middle are more instructions of a line that runs twice as often, which were moved there."""
+    rows = [(3, "ISETP.NE.AND P0, PT, R0, RZ, PT"), (3, "@!P0 BRA `(.L_x)"), (5, "MOV R1, R2"), (5, "SHF R3, R2"),
+            (4, "STG.E [R2], R1"), (6, "EXIT")]  # fmt: skip
+    blocks = basic_blocks(
+        replace(item, label=".L_x" if item.opcode == "EXIT" else "") for item in code(*rows)
+    )
+    assert [len(block) for block in blocks] == [2, 3, 1]
+    figures = {3: 10, 4: 4, 5: 8, 6: 10}
+    lines = _by_line(counts_of(*(ran(line, "op", 0, runs) for line, runs in figures.items())))
+    found = block_runs(blocks, find_reachable(blocks), lines, np.array([10.0, 100.0]), {})
+    assert [found.runs[number].tolist() for number in range(3)] == [
+        pytest.approx([runs, 10 * runs], rel=1e-3) for runs in (10, 4, 10)
+    ]
+
+
+@pytest.mark.parametrize(
     ("text", "found"), [("@P0 BRA `(.L_x)", 7), ("@P0 EXIT", 7), ("CALL `(f)", None), ("RET", None)]
 )
 def test_a_branch_of_the_ptx_ends_as_a_jump_or_an_exit(text: str, found: int | None) -> None:
@@ -270,6 +315,25 @@ def test_lanes_meet_at_one_address_where_each_takes_a_turn(size: int, inside: bo
             asked=nothing if inside else turns, outside=nothing if inside else threads,
         )  # fmt: skip
         assert _at_one_address(cast(Any, place)) is (turns is threads)
+
+
+def test_an_access_of_one_lane_is_one_of_all_that_is_counted() -> None:
+    """A share of the runs: a wavefront of shared memory, or a sector and a line of global memory."""
+    (item,) = code((4, "ATOMG.E.ADD.64 R0, [R2], R4"))
+    place: Any = SimpleNamespace(shared=np.array([8.0, 4.0]), outside=np.array([6.0, 2.0]))
+    inside, outside = (_by_one_lane(item, "atom", space, place, 0.5) for space in ("shared", "global"))
+    for access, runs in ((inside, [4, 2]), (outside, [3, 1])):
+        wide = [8 * one for one in runs]
+        assert (access.op, access.bits, access.exact, access.runs.tolist()) == ("atom", 64, True, runs)
+        is_shared = access is inside
+        for figures in (access.waves, access.phases, access.ideal):
+            assert figures.tolist() == (runs if is_shared else [0, 0])
+        for figures in (access.sectors, access.ideal_sectors):
+            assert figures.tolist() == ([0, 0] if is_shared else runs)
+        assert access.bytes.tolist() == wide
+    assert inside.touched is None and inside.lines is None
+    assert outside.touched is not None and outside.touched.tolist() == [3, 1]
+    assert outside.lines is not None and outside.lines.tolist() == [3, 1]
 
 
 def test_in_a_loop_over_threads_half_of_them_have_had_their_turn() -> None:

@@ -23,7 +23,7 @@ from tilewise.kernels import RUNGS
 from tilewise.kernels.spec import KernelSpec
 from tilewise.toolchain import cache, nvrtc
 from tilewise.toolchain.binary import Binary, Resources
-from tilewise.toolchain.compile import compile_source, known_archs
+from tilewise.toolchain.compile import _reachable, compile_source, known_archs
 from tilewise.toolchain.report import constant_bytes, read_report
 from tilewise.toolchain.signature import entry_named, read_entries, read_moved_registers
 
@@ -329,6 +329,44 @@ def test_a_changed_header_beside_another_is_compiled_again(empty_cache: Path, tm
     for value in (1234567, 7654321):
         (folder / "inner.cuh").write_text(f"#define VALUE {value}\n")
         assert f"{value};" in compiled(source, include_dirs=[tmp_path]).ptx
+
+
+def test_every_header_that_a_text_reaches_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its text: of one in memory first, then beside the file that includes it; None if there is none to read."""
+    (tmp_path / "deep").mkdir()
+    texts = {
+        "a.cuh": '#include "in_memory.cuh"\n',
+        "deep/b.cuh": "# include <c.cuh>\n#include WHICH\n",
+        "deep/c.cuh": "int c;",
+        "in_memory.cuh": "not this",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    memory = {"in_memory.cuh": '#include "deep/b.cuh"\n'}
+    source = '#include "a.cuh"\n#include "a.cuh"\n#include "gone.cuh"\n'
+
+    def reached() -> dict[str, str | None]:
+        found = [*_reachable(source, memory, [tmp_path])]
+        assert len(found) == len(dict(found))
+        return dict(found)
+
+    everything = {
+        "a.cuh": texts["a.cuh"],
+        "gone.cuh": None,
+        **memory,
+        "deep/b.cuh": texts["deep/b.cuh"],
+        "c.cuh": "int c;",
+        "\0computed": None,
+    }
+    assert reached() == everything
+
+    def refuse(_path: Path, **_how: str) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert reached() == {"a.cuh": None, "gone.cuh": None}
 
 
 def test_a_computed_include_is_never_taken_from_the_cache(

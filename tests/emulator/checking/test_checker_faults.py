@@ -584,6 +584,10 @@ def test_a_line_is_one_finding_for_each_space_it_is_wrong_in() -> None:
         ("asyncheck write-in-flight", (7, 7), "asyncheck read-in-flight", (7, 8), True),
         ("asyncheck write-in-flight", (7, 8), "asyncheck read-in-flight", (7, 8), False),
         ("asyncheck write-in-flight", (7, 7), "asyncheck source-in-flight", (7, 8), False),
+        ("racecheck uninitialised-mbarrier", (9, 7), "racecheck uninitialised-mbarrier", (8, 7), True),
+        ("racecheck uninitialised-mbarrier", (8, 7), "racecheck uninitialised-mbarrier", (9, 7), False),
+        ("racecheck uninitialised-mbarrier", (9, 7), "racecheck uninitialised-mbarrier", (8, 6), False),
+        ("racecheck uninitialised-mbarrier", (9, 7), "racecheck read-write", (8, 7), False),
     ],
 )
 def test_what_follows_from_another_finding_is_left_out(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -113,3 +115,38 @@ def test_the_time_of_a_call_is_without_the_loops_own(monkeypatch: pytest.MonkeyP
     assert found == {"slow": 2.0, "quick": 0.0}
     assert done == [*["slow"] * 2, *["quick"] * 2, *([*["slow"] * 3, *["quick"] * 3] * 2)]
     assert settled == [4, 7, 10, 13]
+
+
+def test_the_loops_own_time_is_of_as_many_calls_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least of five times: nothing but other work can add to it."""
+    entered: list[str] = []
+    clock = iter([0, 9_000, 0, 6_000, 0, 3_000, 0, 12_000, 0, 30_000])
+    monkeypatch.setattr("tilewise.bench.dispatch.time.perf_counter_ns", lambda: next(clock))
+    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        found = dispatch._empty_turn(3)
+    finally:
+        sys.setprofile(None)
+    assert found == 1.0 and entered.count("nothing") == 15
+
+
+def test_the_call_that_is_prepared_adds_a_multiple(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To every element, and to none behind them."""
+    made: list[Any] = []
+    device: Any = tilewise.device("emulator")
+
+    def empty(shape: Any, dtype: Any) -> Any:
+        made.append(device.array(np.arange(shape[0], dtype=dtype)))
+        return made[-1]
+
+    bind = tilewise.Kernel.bind
+
+    def bind_there(kernel: Any, grid: Any, block: Any, args: Any, device: Any, there: Any = device) -> Any:
+        assert device is pretended
+        return bind(kernel, grid, block, args, device=there)
+
+    pretended = SimpleNamespace(arch=device.arch, empty=empty)
+    monkeypatch.setattr(tilewise.Kernel, "bind", bind_there)
+    dispatch._prepared_call(pretended)()
+    x, y = (array.numpy() for array in made)
+    assert x.size == dispatch.SIZE**2 and np.array_equal(x, np.arange(x.size)) and np.array_equal(y, 3 * x)

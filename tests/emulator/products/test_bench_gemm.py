@@ -223,9 +223,12 @@ def test_the_plan_of_a_fused_product_has_all_that_is_fused() -> None:
     assert made.plan.problem.epilogue.expression == "gelu(acc + bias) + residual"
 
 
-def test_one_that_does_not_fit_is_skipped() -> None:
+def test_one_that_does_not_fit_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = measure(SMALL, free=10_000)
-    assert row.status == "skipped" and "GiB are free" in row.note
+    assert row.status == "skipped" and row.note == "needs 0.0 GiB of buffers, and 0.0 GiB are free"
+    monkeypatch.setattr(gemm_bench, "buffer_bytes", lambda _case, _dtype, _sets: 5 << 30)
+    (row,) = measure(SMALL, free=3 << 29)
+    assert row.status == "skipped" and row.note == "needs 5.0 GiB of buffers, and 1.5 GiB are free"
 
 
 @pytest.mark.parametrize("mistake", ["wrong", "unwritten", "lazy", "late"])

@@ -377,7 +377,10 @@ def test_a_kernel_of_ones_own_is_explained() -> None:
     [
         ((3,), "what must be a Plan, a Kernel or tw.ladder, not 'int'"),
         ((tw.ladder["04_tiled"].plan(8, 8, 8), 3), "grid, block, args, shared and cluster must be left out"),
-        ((tw.Kernel(AXPY, "axpy", "sm_75"),), "grid and block must be given for a kernel"),
+        *(
+            ((tw.Kernel(AXPY, "axpy", "sm_75"), *given), "grid and block must be given for a kernel")
+            for given in ((), (1,), (None, 1))
+        ),
     ],
 )
 def test_wrong_use_is_named(what: Any, error: str) -> None:
@@ -390,6 +393,9 @@ def test_what_would_change_nothing_is_refused() -> None:
     for extra in ({"gpu": "t4"}, {"timeout": 3}, {"cooperative": True}):
         with pytest.raises(ArgumentError, match="gpu, timeout and cooperative must be left out"):
             tw.explain(plan, **extra)
+    for more in ({"grid": 1}, {"block": 1}, {"args": (1,)}, {"shared": 1}, {"cluster": 1}):
+        with pytest.raises(ArgumentError, match="grid, block, args, shared and cluster must be left out"):
+            tw.explain(plan, **more)
     with pytest.raises(ArgumentError, match="element must be left out for the ladder"):
         tw.explain(tw.ladder, element=(0, 0))  # type: ignore[call-overload]
 

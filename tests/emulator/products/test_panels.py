@@ -284,3 +284,20 @@ def test_tiles_in_flight_are_those_that_the_order_has_first(raster: str) -> None
     assert (
         f"{rows}×{columns} tiles of C" in panel.figure.desc and f"first {flight} blocks" in panel.figure.desc
     )
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(64, 64), (4097, 1), (1, 5000)])
+def test_of_more_tiles_than_can_be_told_apart_their_number_stands_there(rows: int, columns: int) -> None:
+    subject = SimpleNamespace(
+        plan=SimpleNamespace(raster="row"), owners=SimpleNamespace(rows=32, columns=16),
+        matrix=lambda _: SimpleNamespace(rows=32 * rows, columns=16 * columns),
+        profile=SimpleNamespace(occupancy=None, gpu=SimpleNamespace(sms=7)),
+    )  # fmt: skip
+    panel = make_order(cast(Subject, subject))
+    assert panel is not None and panel.data["flight"] == 7
+    said = words(panel.figure).get(f"{rows * columns:,} tiles: too many to draw")
+    if rows * columns <= 4096:
+        assert said is None and [len(order) for order in panel.data["orders"]] == [2 * 4096] * len(ORDERS)
+    else:
+        assert said is not None and (said.at["x"], said.at["y"]) == (24, 84) and panel.data["orders"] == []
+        assert not marks(panel.figure, "rect", "tiles")

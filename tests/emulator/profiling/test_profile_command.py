@@ -15,11 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.terminal import in_terminal
 from tilewise.bench.hardware import DURATION, compare_with_measured, find_ncu, measure, read_raw
 from tilewise.cli import draw, profile_command
 from tilewise.cli.main import main
 from tilewise.cli.parser import parse
 from tilewise.errors import DeviceUnavailable
+from tilewise.instruments.line_figures import LineFigures
 from tilewise.ladder import ladder
 
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared"
@@ -461,3 +463,91 @@ def test_what_ncu_prints_is_read() -> None:
         counted, [{"whole": 4.0, "part": 2.5, "other": 2.5}], ["whole", "part", "other"]
     )
     assert [row["difference"] == "none" for row in rows] == [False, True, False]  # ncu prints two digits
+
+
+# ── in a terminal ──
+
+
+class Counted(dict[str, float]):
+    """A profile of which its name and its figures are looked at."""
+
+    kernel = "f"
+
+    def select(self, patterns: Any) -> None: ...
+
+    def __str__(self) -> str:
+        return f"{self.kernel} on a GPU"
+
+
+def test_figures_by_line_stand_below_their_lines_in_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = [
+        LineFigures("a.cu", 3, "x[i] = y;", 1200, 24, 8, 96, 48),
+        LineFigures("b.cu", 7, "f();", 10, local=5),
+    ]
+
+    def printed(columns: int) -> list[str]:
+        return in_terminal(monkeypatch, columns, lambda: profile_command._print_lines(lines))
+
+    assert printed(40) == [
+        "a.cu:3  x[i] = y;", "  instructions: 1,200, wavefronts: 24,", "    conflicts: 8, sectors: 96, ideal: 48",
+        "b.cu:7  f();", "  instructions: 10, local: 5",
+    ]  # fmt: skip
+    assert printed(120) == [
+        "instructions  wavefronts  conflicts  sectors  ideal  local  line",
+        "       1,200          24          8       96     48         a.cu:3  x[i] = y;",
+        "          10                                             5  b.cu:7  f();",
+    ]
+
+
+@pytest.mark.parametrize("columns", [30, 44])
+def test_two_profiles_stand_side_by_side_as_far_as_there_is_room(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one name, the columns of a table are told apart."""
+    first, second = (Counted(a__name__that__is__long=long, short=short) for long, short in ((4, 2), (6, 0.5)))
+
+    def printed(*names: str) -> list[str]:
+        both: Any = [
+            SimpleNamespace(profile=one, name=name) for one, name in zip((first, second), names, strict=True)
+        ]
+        return in_terminal(monkeypatch, columns, lambda: profile_command._print_comparison(both, ["*"]))
+
+    same = ["first", "f", "second", "f"] if columns == 30 else ["f", "f"]
+    for names, titles in ((("one", "two"), ["one", "two"]), (("one", "one"), same)):
+        lines = printed(*names)
+        assert lines[:3] == ["f on a GPU", "f on a GPU", ""] and max(map(len, lines)) <= columns
+        words = [word for word in " ".join(lines[3:]).split() if not word.startswith("─")]
+        assert words == [
+            *titles,
+            "ratio",
+            "a__name__that__is__long",
+            "4",
+            "6",
+            "1.5",
+            "short",
+            "2",
+            "0.5",
+            "0.25",
+        ]
+
+
+def test_figures_come_before_their_long_names_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Launch(SimpleNamespace):
+        def __str__(self) -> str:
+            return "f on a GPU"
+
+    rows = [("first__metric__of__many", "1,234", "inst", "sampled"), ("second", "0.5", "", "")]
+    launch = Launch(rows=lambda patterns: rows if patterns is None else rows[:1], notes=["so it is"])
+    found: Any = SimpleNamespace(table=lambda patterns: "metric " * 8 + "\n", all=[launch])
+
+    def printed(columns: int, patterns: Any = None) -> list[str]:
+        return in_terminal(monkeypatch, columns, lambda: profile_command._print_figures(found, patterns))
+
+    assert printed(40) == [
+        "f on a GPU", "figure  metric, unit, and what it is if", "        it is not exact", "─" * 40,
+        " 1,234  first__metric__of__many, inst,", "        sampled", "   0.5  second", "note: so it is",
+    ]  # fmt: skip
+    assert printed(40, ["first*"])[-2:] == ["        sampled", "note: so it is"]
+    assert printed(80) == ["metric " * 8]

@@ -24,7 +24,8 @@ def test_each_part_of_the_gpu_has_its_work_from_the_instructions() -> None:
     two = 2 * runs
 
     def access(op: str, waves: float) -> MachineAccess:
-        return MachineAccess(items[5], op, "shared", 128, two, waves * runs, two, two, two, two, two)
+        counted = two if op == "gmma" else 7 * runs
+        return MachineAccess(items[5], op, "shared", 128, counted, waves * runs, two, two, two, two, two)
 
     machine.accesses += [access("gmma", 0.0), access("ld", 5.0)]
     gpu = find("h200")

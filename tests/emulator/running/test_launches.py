@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 import tilewise as tw
 from tests.clocks import least_seconds, seconds
 from tests.terminal import Terminal
+from tilewise import emulator
 from tilewise.devices import device, host_launches
 from tilewise.emulator.running import host_calls, run, workers
 from tilewise.errors import DeviceError, KernelFault, LaunchError, LaunchTimeout
@@ -342,3 +344,24 @@ def test_a_warpgroup_may_take_all_registers_that_the_others_leave(
     else:
         with pytest.raises(LaunchError, match=f"must leave a warpgroup the {taken} registers a thread"):
             check_registers(launch, registers, taken, left)
+
+
+def test_so_many_compiled_kernels_are_kept_and_the_one_used_longest_ago_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[Any] = []
+
+    def build(_ptx: str, entry: str, _block: Any, _cpu: Any, _store: Any, mode: str, _sums: str) -> Any:
+        built.append((entry, mode))
+        return entry, mode
+
+    monkeypatch.setattr(host_launches, "_BUILT", OrderedDict())
+    monkeypatch.setattr(host_launches, "_BUILDS", 2)
+    monkeypatch.setattr(emulator, "build_kernel", build)
+    binary: Any = SimpleNamespace(key="k", ptx="")
+    launcher = host_launches.HostLauncher()
+    for entry in "abacab":
+        assert launcher.build(binary, entry, (1, 1, 1)) == (entry, "plain")
+    assert built == [(entry, "plain") for entry in "abcb"]
+    assert launcher.build(binary, "b", (1, 1, 1), "counted") == ("b", "counted")
+    assert launcher.build(binary, "b", (1, 1, 2)) == ("b", "plain") and len(built) == 6

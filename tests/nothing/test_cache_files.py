@@ -1,0 +1,34 @@
+"""Files of a cache, one by one: what is removed, and what is not ours to remove."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewise.toolchain.cache import Cache, _remove, digest
+
+
+def test_what_cannot_be_removed_is_still_there(tmp_path: Path) -> None:
+    """A file, an empty directory and nothing at all are gone afterwards; a directory with something in it is not."""
+    file, empty, full, gone = (tmp_path / name for name in ("file", "empty", "full", "gone"))
+    file.write_bytes(b"x")
+    empty.mkdir()
+    full.mkdir()
+    (full / "inner").write_bytes(b"y")
+    assert [_remove(str(path)) for path in (file, empty, full, gone)] == [True, True, False, True]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"] and (full / "inner").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"tw", b"something else that lies there"])
+def test_a_file_that_is_no_entry_is_not_removed_for_room(tmp_path: Path, content: bytes) -> None:
+    """It is of a name that an entry may have, and was used before all others."""
+    cache = Cache(tmp_path, limit_bytes=4000)
+    assert cache.put("binary", digest("first"), {"data": bytes(900)})
+    (entry,) = (path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".usage")
+    other = entry.with_name(digest("other") + entry.suffix)
+    other.write_bytes(content)
+    for number in range(12):
+        cache.put("binary", digest(str(number)), {"data": bytes(900)})
+    assert other.read_bytes() == content and not entry.exists()
+    assert cache.get("binary", digest("11")) is not None
