@@ -24,7 +24,7 @@ from tilewise.kernels.gemm.add_parts import add_step
 from tilewise.kernels.gemm.arrange import _matrices, arranged, copy_bytes, transposes_runs, with_zeros
 from tilewise.kernels.spec import ComplexForm, cut, straddling
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
-from tilewise.planner import operands_of
+from tilewise.planner import list_candidates, operands_of, target_of
 from tilewise.problem import Epilogue, EpilogueArray, Problem, Tile
 from tilewise.slots import MapSlot, Slot, constant
 
@@ -412,6 +412,17 @@ def test_what_lies_in_columns_is_laid_out_first(
         pairs,
         fourfold,
     )
+
+
+@pytest.mark.parametrize("size", [(1, 64, 128), (64, 1, 128), (3, 5, 40)])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_pairs_of_numbers_lie_side_by_side_in_copies_too(size: tuple[int, int, int], layout: str) -> None:
+    """Every plan that is proposed has them so, those with more copies as well; another one is refused."""
+    operands = operands_of(*size, dtype="complex64", layout=layout)
+    found = [one for one in list_candidates(operands, target_of("h200"))[0] if one.spec.name == "simt"]
+    assert found and all(one.settings["b_along_n"] and one.operands.b.column_stride == 1 for one in found)
+    error = KERNELS["simt"].refuse(found[0].operands, {**found[0].settings, "b_along_n": 0})
+    assert error is not None and error.argument == "b_along_n"
 
 
 def test_a_product_is_turned_where_its_result_lies_in_columns() -> None:

@@ -67,6 +67,7 @@ def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -
             one,
             operands.stack_of(one),
             operands.element if one is _widened(spec, operands) else one.dtype,
+            operands.in_pairs and one is operands.b,
         )
         if one.name in copies
         else one
@@ -83,12 +84,15 @@ def _widened(spec: KernelSpec, operands: Operands) -> Operand | None:
     return None if spec.widens and operands.epilogue.scales_terms else operands.widened
 
 
-def _copy_of(spec: KernelSpec, operand: Operand, stack: tuple[int, ...], element: str) -> Operand:
+def _copy_of(
+    spec: KernelSpec, operand: Operand, stack: tuple[int, ...], element: str, in_rows: bool
+) -> Operand:
+    """The copy that a kernel reads best; ``in_rows``: pairs of numbers, which have to lie side by side."""
     operand = replace(operand, dtype=element)  # what is 8 bits beside 16 is widened on the way
     rows, columns = arranged(operand, stack), arranged(operand.transposed(), stack).transposed()
     in_columns = operand.row_stride == 1 and operand.column_stride != 1
     ways = (columns, rows) if in_columns else (rows, columns)
-    found = [one for one in ways if spec.strided or spec.readable(one)]
+    found = [one for one in ways if spec.strided or spec.readable(one)] if not in_rows else []
     return next((one for one in found if not spec.reads_slowly(one)), (found or [rows])[0])
 
 

@@ -172,6 +172,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
             return ArgumentError(name, "must be as the operand lies", settings[name])
     if settings["whole_copies"] and 4 in (settings["a_bytes"], settings["b_bytes"]):
         return ArgumentError("whole_copies", "must be 0 where 4 bytes are copied at once", 1)
+    if settings["in_pairs"] and not settings["b_along_n"]:
+        return ArgumentError("b_along_n", "must be 1 for complex numbers", 0)
     if settings["in_pairs"] and not shape_of(settings).takes_pairs:
         return ArgumentError("partition", "must be another one for complex numbers", settings["partition"])
     if parts > 1:
