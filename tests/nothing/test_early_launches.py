@@ -13,6 +13,7 @@ import tilewise as tw
 from tilewise.gpus import launch_limits, limits
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import bind, readable
+from tilewise.kernels.gemm.arrange import with_copies
 from tilewise.kernels.gemm.simt import SHAPES, lie
 from tilewise.kernels.spec import Step
 from tilewise.launch import Launch
@@ -67,6 +68,18 @@ def test_a_product_begins_early_if_its_blocks_are_spread_evenly(
     settings = spec.complete({**spec.for_types(operands), "partition": partition, "b_bytes": 16})
     (launch,) = bind(spec, settings, operands, operands, device, arch).launches
     assert launch.launch.programmatic == early
+
+
+@pytest.mark.parametrize(("blocks", "early"), [(2, False), (4, False), (8, True)])
+def test_behind_copies_a_product_begins_early_if_its_blocks_fill_the_sms(blocks: int, early: bool) -> None:
+    """SMs that a copy still runs on take no blocks of it, and the others as many as they hold: here four each of two."""
+    device, spec = tw.device("emulator", threads=2), KERNELS["simt"]
+    operands = operands_of(64 * blocks, 64, 64)
+    for names in ((), ("a",)):
+        read = with_copies(spec, operands, names)
+        settings = spec.complete({**spec.for_types(read), **lie(read), "partition": "64x64x16"})
+        (launch,) = bind(spec, settings, operands, read, device, "sm_90a").launches
+        assert launch.launch.programmatic == (early or not names)
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_90"])

@@ -56,7 +56,7 @@ def bind(
     return Bound(
         device,
         _bound_all(prepare, code, target, device),
-        _bound_all(steps, code, target, device),
+        _bound_all(steps, code, target, device, after_copies=bool(prepare)),
         size,
         regions,
         tuple(_shifts(spec, read)),
@@ -70,19 +70,25 @@ def bind_steps(steps: list[Step], device: Device) -> Bound:
 
 
 def _bound_all(
-    steps: list[Step], code: KernelSource | None, arch: str, device: Device
+    steps: list[Step], code: KernelSource | None, arch: str, device: Device, after_copies: bool = False
 ) -> tuple[BoundLaunch, ...]:
-    return tuple(_bound(step, found, arch, device) for step in steps if (found := step.code or code))
+    """``after_copies``: the first of them comes behind launches that copy what it reads."""
+    return tuple(
+        _bound(step, found, arch, device, after_copies and i == 0)
+        for i, step in enumerate(steps)
+        if (found := step.code or code)
+    )
 
 
-def _bound(step: Step, code: KernelSource, arch: str, device: Device) -> BoundLaunch:
+def _bound(step: Step, code: KernelSource, arch: str, device: Device, after_copies: bool) -> BoundLaunch:
     kernel = _kernel(code, code.file.stat().st_mtime_ns, step.entry, arch)
     binary = kernel.build()
     entry = kernel.entry_in(binary)
     resources = binary.entries[entry].resources
     launch = step.launch
     static = resources.shared_bytes if resources else 0
-    early = arch_capability(arch) >= _OVERLAP_FROM and step.may_begin_early(device.multiprocessors)
+    spread_evenly = step.may_begin_early(device.multiprocessors, after_copies)
+    early = arch_capability(arch) >= _OVERLAP_FROM and spread_evenly
     if launch.programmatic and not early:
         launch = replace(launch, programmatic=False)
     spread = launch.programmatic and step.spread

@@ -88,13 +88,14 @@ class Step:
     resident: int = 1
     spread: bool = False
 
-    def may_begin_early(self, sms: int) -> bool:
-        """Whether its blocks are spread over the SMs as evenly as on an empty GPU, if others of it are still there.
+    def may_begin_early(self, sms: int, after_copies: bool = False) -> bool:
+        """Whether its blocks are spread over the SMs as evenly as on an empty GPU, if others are still there.
 
-        They are if an SM holds twice as many as fall to it, so that all find room at once, or no more.
+        They are if an SM holds twice as many as fall to it, so that all find room at once beside those of their own, or no
+        more. SMs that still copy an operand have no room for them, whatever they hold.
         """
         each = ceil_div(math.prod(self.launch.grid), sms)
-        return 2 * each <= self.resident or each >= self.resident
+        return each >= self.resident or (2 * each <= self.resident and not after_copies)
 
 
 # ── what a plan makes the GPU do, for the cost model ─────────────────────────────────────────────────────
