@@ -91,8 +91,8 @@ class Step:
     def may_begin_early(self, sms: int, after_copies: bool = False) -> bool:
         """Whether its blocks are spread over the SMs as evenly as on an empty GPU, if others are still there.
 
-        They are if an SM holds twice as many as fall to it, so that all find room at once beside those of their own, or no
-        more. SMs that still copy an operand have no room for them, whatever they hold.
+        They are if an SM holds twice as many as fall to it, so that all find room at once, or no more. SMs that still
+        copy an operand have no room for them, whatever they hold.
         """
         each = ceil_div(math.prod(self.launch.grid), sms)
         return each >= self.resident or (2 * each <= self.resident and not after_copies)
