@@ -303,6 +303,19 @@ def test_undoing_changes_nothing_that_is_computed() -> None:
     assert moved[2] is gelu and type(moved[1]) is nn.Linear and type(part[1]) is nn.GELU
 
 
+class OwnTensor(torch.Tensor):  # type: ignore[misc]
+    pass
+
+
+def test_a_tensor_of_a_class_of_its_own_stays_one() -> None:
+    layer, x = Linear(4, 3), torch.randn(2, 4)
+    for grad in (True, False):
+        layer.requires_grad_(grad)
+        y = layer(x.as_subclass(OwnTensor))
+        assert type(y) is OwnTensor and y.requires_grad == grad
+        torch.testing.assert_close(y.as_subclass(torch.Tensor), layer(x))
+
+
 def test_what_goes_wrong_leaves_a_model_as_it_was() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     with pytest.raises(ZeroDivisionError):

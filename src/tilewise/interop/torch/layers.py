@@ -14,6 +14,7 @@ from tilewise.interop.torch.terms import check_activation
 __all__ = ["Linear", "reason_to_skip"]
 
 _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Linear(torch.nn.Linear):
@@ -65,7 +66,8 @@ class Linear(torch.nn.Linear):
                 "input", "must be a torch.Tensor", type(input).__name__, "use torch.as_tensor"
             )
         if (
-            torch.compiler.is_compiling()
+            type(input) not in _PLAIN  # whose results are of its class, which the dispatcher sees to
+            or torch.compiler.is_compiling()
             or operators.needs_dispatcher((input,))  # NOTE: first, for autocast knows not every device
             or torch.is_autocast_enabled(input.device.type)
         ):
