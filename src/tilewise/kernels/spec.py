@@ -279,8 +279,10 @@ class KernelSpec:
                 continue
             if operand.dtype not in self.element_types or operand.dtype != self.element(settings):
                 rule = f"must have elements of type {' or '.join(self.element_types)} for {self.name}"
-                fix = f"convert it: {operand.name}.astype('{self.element(settings)}')"
-                return ArgumentError(operand.name, rule, operand.dtype, fix)
+                name = operand.name.removeprefix("copy_")
+                return ArgumentError(
+                    name, rule, operand.dtype, f"convert it: {name}.astype('{self.element(settings)}')"
+                )
         possible = self.arithmetic.get(COMPLEX.get(operands.element, operands.element), (None,))
         if operands.arithmetic not in possible:
             rule = f"must be {' or '.join(map(repr, possible))} for {self.name} with {operands.element}"

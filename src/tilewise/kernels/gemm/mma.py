@@ -326,7 +326,10 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
             return ArgumentError(f"{name}_bytes", rule, settings[f"{name}_bytes"])
     if settings["whole_copies"] and not are_copied_whole(operands, settings):
         return ArgumentError("whole_copies", "must be 0 where lines end within 16 bytes", 1)
-    if str(settings["partition"]) not in (shapes := shapes_for(settings)):
+    if not (shapes := shapes_for(settings)):
+        name = "scales_a" if settings["scales_a"] else "scales_b"
+        return ArgumentError(name, f"must be 0 for {settings['element']}", settings[name])
+    if str(settings["partition"]) not in shapes:
         rule = f"must be one of {', '.join(shapes)} for {settings['element']}"
         return ArgumentError("partition", rule, settings["partition"])
     if (settings["element"] == "float64") != (settings["result"] == "float64"):
