@@ -18,7 +18,7 @@ import pytest
 
 import tilewise as tw
 from tilewise.cli import train_command
-from tilewise.errors import ArgumentError, ToolError
+from tilewise.errors import ArgumentError, DeviceError, ToolError
 from tilewise.explain.chart import Line
 from tilewise.nn import curves, digit_strokes
 from tilewise.nn import digits as samples
@@ -489,9 +489,23 @@ def test_after_an_epoch_the_samples_of_the_test_are_classified() -> None:
         run=lambda _batches: None,
         results=lambda count: (np.ones(count), labels[given[-1][:count]]),
         classify=lambda rows: (rows.astype(float), labels[rows]),
+        has_finite_weights=lambda: True,
     )
     found = _train_epoch(trainer, digits, 0, lambda *_: None)
     assert (found.loss, found.accuracy) == (np.arange(48, 80).mean(), 1.0)
+
+
+def test_an_epoch_that_leaves_weights_that_are_no_numbers_ends_the_run_whatever_the_loss() -> None:
+    digits = tw.nn.load_digits(limit=16)
+    trainer: Any = SimpleNamespace(
+        options=tw.nn.TrainingOptions(batch=16, rate=2),
+        select=lambda _rows: None,
+        run=lambda _batches: None,
+        results=lambda count: (np.ones(count), digits.labels[:count]),
+        has_finite_weights=lambda: False,
+    )
+    with pytest.raises(DeviceError, match=r"^after epoch 3 not every weight .* lower the rate \(now 2\)$"):
+        _train_epoch(trainer, digits, 2, lambda *_: None)
 
 
 def test_weights_begin_otherwise_in_each_layer_and_for_each_seed() -> None:

@@ -72,7 +72,11 @@ class Trainer:
                 "labels", f"must be from 0 to {CLASSES - 1}", f"{labels.min()} to {labels.max()}"
             )
         padded = np.zeros((len(samples), FEATURES_PADDED), np.float16)
-        padded[:, : samples.shape[1]] = samples
+        with np.errstate(over="ignore"):
+            padded[:, : samples.shape[1]] = samples
+        if not (fine := np.isfinite(padded).all(1)).all():
+            row = int(np.argmin(fine))
+            raise ArgumentError("samples", f"must be finite in float16, which row {row:,} is not")
         slots = -(-len(samples) // self.options.batch) * self.options.batch
         zeros = np.zeros(slots, np.int32), np.zeros(1, np.uint32), np.zeros((slots, 2), np.float32)
         order, step, losses, classes = map(self.device.array, (*zeros, zeros[0]))
@@ -88,6 +92,14 @@ class Trainer:
     def read_network(self) -> Network:
         """A copy of the network on the host."""
         return Network([layer.read() for layer in self._launches.layers])
+
+    def has_finite_weights(self) -> bool:
+        """Whether every weight and bias is a number that float16 and float32 hold; waits for the batches before.
+
+        NOTE: losses do not say so: a hidden layer makes max(0, NaN) = 0 of weights that are none.
+        """
+        arrays = (layer.arrays[name] for layer in self._launches.layers for name in ("weights", "bias"))
+        return all(np.isfinite(one.numpy()).all() for one in arrays if one is not None)
 
     def read_ahead(self) -> list[_Host | None]:
         """Of layers that are updated by two batches at once with momentum, the weights that the second one begins with,

@@ -161,17 +161,26 @@ def _train_epoch(trainer: Trainer, digits: Digits, epoch: int, report: Report) -
             report(before + done, total, f"epoch {epoch + 1}: loss {recent:.4f}, accuracy {right:.2%}")
     seconds = time.perf_counter() - started
     loss = losses.mean()
-    if not np.isfinite(loss):
-        raise DeviceError(
-            f"the loss of epoch {epoch + 1} is {loss}: weights grew beyond what float16 holds; lower the rate "
-            f"(now {options.rate:g})"
-        )
+    _refuse_runaway(trainer, epoch + 1, float(loss))
     tested, found = trainer.classify(np.arange(len(digits.test_labels)) + count)
     points = -(-steps // _CURVE_POINTS)
     by_step = losses.reshape(steps, options.batch).mean(1)
     curve = [float(by_step[i : i + points].mean()) for i in range(0, steps, points)]
     accuracy = float(np.mean(found == digits.test_labels))
     return EpochFigures(epoch + 1, float(tested.mean()), accuracy, float(loss), steps, seconds, points, curve)
+
+
+def _refuse_runaway(trainer: Trainer, epoch: int, loss: float) -> None:
+    """End a run whose weights are numbers no more, before a checkpoint has them."""
+    if not np.isfinite(loss):
+        found = f"the loss of epoch {epoch} is {loss}"
+    elif not trainer.has_finite_weights():
+        found = f"after epoch {epoch} not every weight is finite"
+    else:
+        return
+    raise DeviceError(
+        f"{found}: weights grew beyond what float16 holds; lower the rate (now {trainer.options.rate:g})"
+    )
 
 
 def _make_folder(out: str | Path) -> Path:

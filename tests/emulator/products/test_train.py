@@ -21,6 +21,7 @@ from tilewise.nn import launch_shapes
 from tilewise.nn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tilewise.nn.float64_model import compare_curves
 from tilewise.nn.network import Network
+from tilewise.nn.tiles import tile_halves
 
 LATE = tw.device("emulator", order="late")
 # NOTE: one size for most of the tests, as compiling takes longer than they do: its launches have clusters, each of them.
@@ -215,6 +216,8 @@ def test_wrong_samples_are_named() -> None:
         ((samples[:, 1:], labels), "samples must be rows of 784 features, not (16, 783)"),
         ((samples, labels[1:]), "labels must be 16 whole numbers"),
         ((samples, labels + 10), "labels must be from 0 to 9"),
+        ((samples.astype(np.float32) + 1e5, labels), "samples must be finite in float16, which row 0 is not"),
+        ((np.where(np.arange(16)[:, None] == 7, np.nan, samples), labels), "which row 7 is not"),
     ):
         with pytest.raises(ArgumentError) as refused:
             tw.nn.Trainer(network, SMALL, wrong[0], wrong[1], "emulator")
@@ -246,3 +249,20 @@ def test_weights_that_run_away_are_reported() -> None:
     options = replace(SMALL, rate=1e6, epochs=1)
     with pytest.raises(DeviceError, match="lower the rate"):
         tw.nn.train(options, tw.nn.load_digits(limit=80), "emulator")
+
+
+def test_weights_that_are_no_numbers_are_found_where_the_loss_is_finite_and_not_saved(tmp_path: Path) -> None:
+    """Hidden layers make 0 of them, so that losses are those of a network that knows nothing."""
+    digits = tw.nn.load_digits(limit=80, seed=SMALL.seed)
+    tw.nn.train(replace(SMALL, epochs=1), digits, "emulator", out=tmp_path)
+    saved = (tmp_path / "checkpoint.npz").read_bytes()
+    trainer, samples, _ = begin(SMALL, "emulator")
+    weights = trainer.read_network().layers[1].weights
+    weights[3, 5] = np.nan
+    trainer._launches.layers[1].arrays["weights"].fill(tile_halves(weights))
+    losses, _ = trainer.classify(np.arange(len(samples)))
+    assert np.isfinite(losses).all() and not trainer.has_finite_weights()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(DeviceError, match="after epoch 2 not every"):
+        patch.setattr(tw.nn.Trainer, "has_finite_weights", lambda _: False)
+        tw.nn.train(SMALL, digits, "emulator", resume=tmp_path / "checkpoint.npz", out=tmp_path)
+    assert (tmp_path / "checkpoint.npz").read_bytes() == saved
