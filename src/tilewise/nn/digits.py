@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import struct
-import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import numpy.typing as npt
 from tilewise.errors import ArgumentError, ToolError
 from tilewise.nn.digit_strokes import SIDE, make_digits
 from tilewise.nn.options import CLASSES, FEATURES
+from tilewise.nn.whole_file import replace_when_whole
 
 __all__ = ["Digits", "download_mnist", "has_mnist", "load_digits"]
 
@@ -184,10 +183,8 @@ def download_mnist(folder: str | Path) -> Path:
         content = _fetch(f"{_SOURCE}{path.name}", file.bytes)
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise ToolError(f"{_SOURCE}{path.name} is not the file that it was: its SHA-256 is another")
-        handle, temporary = tempfile.mkstemp(dir=place)
-        with os.fdopen(handle, "wb") as opened:
+        with replace_when_whole(path) as opened:
             opened.write(content)
-        os.replace(temporary, path)
     return place
 
 

@@ -12,7 +12,7 @@ from tilewise.devices.gpu import GpuDevice, Graph
 from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability
 from tilewise.kernel import BoundCall
-from tilewise.nn.network import FEATURES_PADDED, Network
+from tilewise.nn.network import FEATURES_PADDED, Network, find_fault
 from tilewise.nn.options import CLASSES, FEATURES, TrainingOptions
 from tilewise.nn.step_launches import DeviceSamples, StepLaunches
 from tilewise.nn.tiles import untile_gradients, untile_halves
@@ -52,6 +52,8 @@ class Trainer:
             raise ArgumentError(
                 "device", "must have compute capability 8.0 or newer to train", self.device.arch
             )
+        if fault := find_fault(network.to_arrays(), options):
+            raise ArgumentError("network", f"must be one of the options: {fault}")
         self._samples = self._place(samples, labels)
         self._launches = StepLaunches(network, options, self._samples, self.device)
         self._last = 0  # of those that update large layers at once, which the last batch was

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError, DeviceError
 from tilewise.nn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tilewise.nn.digits import Digits
+from tilewise.nn.epoch_figures import EpochFigures
 from tilewise.nn.network import Network
 from tilewise.nn.options import TrainingOptions
 from tilewise.nn.trainer import STEPS_IN_GRAPH, Trainer, order_samples
@@ -26,26 +27,6 @@ _LOOK_AFTER = 0.1  # seconds from one look at the loss to the next: each waits f
 _CURVE_POINTS = 100  # of the training loss, an epoch: means of as many steps as that takes
 
 Report = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class EpochFigures:
-    """One epoch: ``curve`` has means of the training loss, over ``steps_a_point`` steps each.
-
-    ``loss`` and ``accuracy`` are of the test, after it; ``seconds`` of its steps alone.
-    """
-
-    epoch: int
-    loss: float
-    accuracy: float
-    training_loss: float
-    steps: int
-    seconds: float
-    steps_a_point: int
-    curve: list[float]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +103,13 @@ def train(
     if len(digits.labels) < options.batch:
         raise ArgumentError("data", f"must have a batch of {options.batch} samples", len(digits.labels))
     folder = None if out is None else _make_folder(out)
-    network, epochs = Network.begin(options), []
-    if resume is not None:
+    epochs: list[EpochFigures] = []
+    if resume is None:
+        network = Network.begin(options)
+    else:
         checkpoint = load_checkpoint(resume)
         _check_same(checkpoint, options, digits)
-        network, epochs = checkpoint.network, [EpochFigures(**epoch) for epoch in checkpoint.epochs]
+        network, epochs = checkpoint.network, checkpoint.epochs
     samples = np.concatenate([digits.samples, digits.test_samples])
     labels = np.concatenate([digits.labels, digits.test_labels])
     trainer = Trainer(network, options, samples, labels, where)
@@ -134,9 +117,8 @@ def train(
     for epoch in range(len(epochs), options.epochs):
         epochs.append(_train_epoch(trainer, digits, epoch, report))
         if folder is not None:
-            saved = [done.to_dict() for done in epochs]
             save_checkpoint(
-                folder / CHECKPOINT, Checkpoint(trainer.read_network(), options, digits.digest, saved)
+                folder / CHECKPOINT, Checkpoint(trainer.read_network(), options, digits.digest, epochs)
             )
     return TrainingFigures(
         options, where.name, where.title, digits.source, digits.made, epochs, trainer.read_network()
