@@ -132,8 +132,8 @@ def find_fault(named: Mapping[str, object], options: TrainingOptions) -> str:
 
 def _describe_arrays(options: TrainingOptions) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     """Shape and type of every array of a network of these options, by name."""
-    widths, found = _padded_widths(options), {}
-    for number, (inputs, outputs) in enumerate(pairwise(widths)):
+    found: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    for number, (inputs, outputs) in enumerate(pairwise(_padded_widths(options))):
         kinds: dict[str, tuple[tuple[int, ...], type[Any]]] = {
             "weights": ((outputs, inputs), np.float16),
             "rests": ((outputs, inputs), np.int16),

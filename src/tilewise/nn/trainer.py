@@ -139,8 +139,9 @@ class Trainer:
         if batches:
             self._last = (batches - 1) % self._launches.at_once if graded else 0
 
-    def select(self, rows: _Host) -> None:
+    def select(self, rows: npt.ArrayLike) -> None:
         """Say which samples the batches from here on have, one after another."""
+        rows = _read_rows(rows)
         count = self._samples.order.shape[0]
         if len(rows) > count:
             raise ArgumentError("rows", f"must be at most {count:,}, as many as samples", len(rows))
@@ -181,18 +182,23 @@ class Trainer:
             self._graphs[graded, batches] = found
         return found
 
-    def train(self, rows: _Host) -> tuple[_Host, _Host]:
+    def train(self, rows: npt.ArrayLike) -> tuple[_Host, _Host]:
         """Learn from these samples, batch after batch; return the loss of each, in float64, and its likeliest class.
 
-        A batch that is not full is left out.
+        The samples are whole batches: what one fewer would make of the mean gradient is another rate.
         """
-        count = len(rows) // self.options.batch
+        rows, batch = _read_rows(rows), self.options.batch
+        if left := len(rows) % batch:
+            fix = f"leave out the last {left}"
+            raise ArgumentError("rows", f"must be a multiple of the batch, {batch}", len(rows), fix)
+        count = len(rows) // batch
         self.select(rows)
         self.run(count)
-        return self.results(count * self.options.batch)
+        return self.results(len(rows))
 
-    def classify(self, rows: _Host) -> tuple[_Host, _Host]:
+    def classify(self, rows: npt.ArrayLike) -> tuple[_Host, _Host]:
         """Each sample's loss and likeliest class; nothing is learnt."""
+        rows = _read_rows(rows)
         self.select(rows)
         self.run(-(-len(rows) // self.options.batch), graded=False)
         return self.results(len(rows))
@@ -201,6 +207,19 @@ class Trainer:
         """Losses and likeliest classes of the first samples of those that were selected; waits for them."""
         parts = self._samples.losses.numpy()[:count].astype(np.float64)
         return np.log(parts[:, 0]) - parts[:, 1], self._samples.classes.numpy()[:count]
+
+
+def _read_rows(rows: npt.ArrayLike) -> _Host:
+    """Numbers of samples, from 0 on; a mask is none, though NumPy would take it for zeros and ones."""
+    try:
+        found = np.asarray(rows)
+    except ValueError:  # lists of several lengths
+        raise ArgumentError("rows", "must be the numbers of samples", rows) from None
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+        fix = "np.flatnonzero(mask) gives those of a mask" if found.dtype == bool else ""
+        given = f"{found.dtype} of shape {found.shape}"
+        raise ArgumentError("rows", "must be the numbers of samples, integers in one row", given, fix)
+    return found
 
 
 def order_samples(options: TrainingOptions, count: int, epoch: int = 0) -> _Host:

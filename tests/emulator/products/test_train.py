@@ -213,9 +213,23 @@ def test_wrong_samples_are_named() -> None:
             tw.nn.Trainer(network, SMALL, wrong[0], wrong[1], "emulator")
         assert rule in str(refused.value)
     trainer = tw.nn.Trainer(network, SMALL, samples, labels, "emulator")
-    for rows in (np.arange(17), np.array([-1]), np.array([16])):
-        with pytest.raises(ArgumentError, match="rows must be"):
+    for rows, rule in (
+        (np.arange(17), "a multiple of the batch, 16, not 17; leave out the last 1"),
+        ([-1] * 16, "from 0 to 15"),
+        (np.arange(16) + 1, "from 0 to 15"),
+        (np.arange(32) % 16, "at most 16"),
+        (np.ones(16, bool), "integers in one row, not .*; np.flatnonzero"),
+        (np.arange(16.0), "integers in one row, not 'float64 of shape"),
+        (np.arange(16).reshape(4, 4), "integers in one row"),
+        ([[0], [1, 2]], "the numbers of samples"),
+        (3, "integers in one row"),
+    ):
+        with pytest.raises(ArgumentError, match=f"^rows must be .*{rule}"):
             trainer.train(rows)
+    assert trainer.train([*range(16)])[0].shape == (16,) and not len(trainer.train([])[0])
+    for other in (replace(SMALL, hidden=256), replace(SMALL, momentum=0.0)):
+        with pytest.raises(ArgumentError, match="^network must be one of the options: 0"):
+            tw.nn.Trainer(network, other, samples, labels, "emulator")
 
 
 def test_gpus_without_clusters_train_as_well(shared_updates: None, monkeypatch: pytest.MonkeyPatch) -> None:
