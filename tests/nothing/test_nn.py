@@ -233,8 +233,17 @@ def test_a_wrong_option_is_named(name: str, value: object) -> None:
 
 def test_options_are_pythons_numbers_whatever_they_were() -> None:
     """So that a checkpoint can say them as JSON."""
-    given: list[Any] = [np.int64(64), np.int8(2), np.uint8(16), np.float32(0.5), np.float16(0.25), 0]
-    options = tw.nn.TrainingOptions(*given, limit=np.int32(32), seed=np.uint64(3))  # type: ignore[arg-type]
+    given: list[Any] = [
+        np.int64(64),
+        np.int8(2),
+        np.uint8(16),
+        np.float32(0.5),
+        np.float16(0.25),
+        0,
+        np.int32(32),
+        np.uint64(3),
+    ]
+    options = tw.nn.TrainingOptions(*given)
     assert options == tw.nn.TrainingOptions(64, 2, 16, 0.5, 0.25, 0.0, 32, 3)
     assert {type(value) for value in options.to_dict().values()} == {int, float}
 

@@ -27,6 +27,7 @@ _LOOK_AFTER = 0.1  # seconds from one look at the loss to the next: each waits f
 _CURVE_POINTS = 100  # of the training loss, an epoch: means of as many steps as that takes
 
 Report = Callable[[int, int, str], None]
+Saved = Callable[["TrainingFigures"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ def _ignore(_done: int, _total: int, _what: str) -> None:
     """Report that goes nowhere."""
 
 
+def _ignore_saved(_figures: TrainingFigures) -> None:
+    """Saved that goes nowhere."""
+
+
 def train(
     options: TrainingOptions,
     digits: Digits,
@@ -87,12 +92,13 @@ def train(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     report: Report = _ignore,
+    saved: Saved = _ignore_saved,
 ) -> TrainingFigures:
     """Train a network to recognise digits, and test it after each epoch.
 
     ``out``: a folder that gets a checkpoint after each epoch. ``resume``: a checkpoint to go on from, up to
     ``options.epochs`` in all; what comes out has the same bits as without the break. ``report`` is called with how many
-    steps are done, how many there are, and how it goes.
+    steps are done, how many there are, and how it goes; ``saved`` after each checkpoint with the run up to there.
 
     >>> import tilewise as tw
     >>> options = tw.nn.TrainingOptions(hidden=32, epochs=1, limit=64)
@@ -114,15 +120,22 @@ def train(
     labels = np.concatenate([digits.labels, digits.test_labels])
     trainer = Trainer(network, options, samples, labels, where)
     trainer.prepare()
+
+    def gather() -> TrainingFigures:
+        network = trainer.read_network()
+        return TrainingFigures(
+            options, where.name, where.title, digits.source, digits.made, [*epochs], network
+        )
+
     for epoch in range(len(epochs), options.epochs):
         epochs.append(_train_epoch(trainer, digits, epoch, report))
         if folder is not None:
+            figures = gather()
             save_checkpoint(
-                folder / CHECKPOINT, Checkpoint(trainer.read_network(), options, digits.digest, epochs)
+                folder / CHECKPOINT, Checkpoint(figures.network, options, digits.digest, figures.epochs)
             )
-    return TrainingFigures(
-        options, where.name, where.title, digits.source, digits.made, epochs, trainer.read_network()
-    )
+            saved(figures)
+    return gather()
 
 
 def _train_epoch(trainer: Trainer, digits: Digits, epoch: int, report: Report) -> EpochFigures:
@@ -166,6 +179,8 @@ def _refuse_runaway(trainer: Trainer, epoch: int, loss: float) -> None:
 
 
 def _make_folder(out: str | Path) -> Path:
+    if not str(out):  # which Path would take for the current folder
+        raise ArgumentError("out", "must be a folder", out, "leave it out to save nothing")
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -263,7 +263,9 @@ def test_weights_that_are_no_numbers_are_found_where_the_loss_is_finite_and_not_
     trainer, samples, _ = begin(SMALL, "emulator")
     weights = trainer.read_network().layers[1].weights
     weights[3, 5] = np.nan
-    trainer._launches.layers[1].arrays["weights"].fill(tile_halves(weights))
+    stored = trainer._launches.layers[1].arrays["weights"]
+    assert stored is not None
+    stored.fill(tile_halves(weights))
     losses, _ = trainer.classify(np.arange(len(samples)))
     assert np.isfinite(losses).all() and not trainer.has_finite_weights()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(DeviceError, match="after epoch 2 not every"):
