@@ -315,6 +315,19 @@ def test_a_mean_of_losses_is_drawn_in_the_middle_of_its_steps(monkeypatch: pytes
     assert (test, accuracy) == ([(1, 0.5), (2, 0.25)], [(1, 75), (2, 75)])
 
 
+def test_a_long_folder_leaves_the_ends_of_a_title_in_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(curves, "draw_lines", lambda _, title, *__: titles.append(title))
+    network: Any = None
+    source = f"the files in /data/{'long/' * 30}digits"
+    epochs = [EpochFigures(1, 0.5, 0.75, 0.6, 8, 1.0, 4, [2.5, 1.5])]
+    picture = curves.draw_learning(
+        TrainingFigures(tw.nn.TrainingOptions(), "", "a GPU", source, False, epochs, network)
+    )
+    assert len(titles[0]) == 72 and source in picture, "as what the picture is called, all of it"
+    assert titles[0].startswith("784-512-512-512-10 on a GPU") and titles[0].endswith("/digits")
+
+
 def test_two_halves_are_the_weight() -> None:
     random = np.random.default_rng()
     signs = random.choice([-1.0, 1.0], 100_000)

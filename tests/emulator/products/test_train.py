@@ -228,7 +228,7 @@ def test_wrong_samples_are_named() -> None:
             trainer.train(rows)
     assert trainer.train([*range(16)])[0].shape == (16,) and not len(trainer.train([])[0])
     for other in (replace(SMALL, hidden=256), replace(SMALL, momentum=0.0)):
-        with pytest.raises(ArgumentError, match="^network must be one of the options: 0"):
+        with pytest.raises(ArgumentError, match=r"^network must be one of the options: 0"):
             tw.nn.Trainer(network, other, samples, labels, "emulator")
 
 
@@ -255,7 +255,9 @@ def test_weights_that_run_away_are_reported() -> None:
         tw.nn.train(options, tw.nn.load_digits(limit=80), "emulator")
 
 
-def test_weights_that_are_no_numbers_are_found_where_the_loss_is_finite_and_not_saved(tmp_path: Path) -> None:
+def test_weights_that_are_no_numbers_are_found_where_the_loss_is_finite_and_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Hidden layers make 0 of them, so that losses are those of a network that knows nothing."""
     digits = tw.nn.load_digits(limit=80, seed=SMALL.seed)
     tw.nn.train(replace(SMALL, epochs=1), digits, "emulator", out=tmp_path)
@@ -268,7 +270,7 @@ def test_weights_that_are_no_numbers_are_found_where_the_loss_is_finite_and_not_
     stored.fill(tile_halves(weights))
     losses, _ = trainer.classify(np.arange(len(samples)))
     assert np.isfinite(losses).all() and not trainer.has_finite_weights()
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(DeviceError, match="after epoch 2 not every"):
-        patch.setattr(tw.nn.Trainer, "has_finite_weights", lambda _: False)
+    monkeypatch.setattr(tw.nn.Trainer, "has_finite_weights", lambda _: False)
+    with pytest.raises(DeviceError, match="after epoch 2 not every"):
         tw.nn.train(SMALL, digits, "emulator", resume=tmp_path / "checkpoint.npz", out=tmp_path)
     assert (tmp_path / "checkpoint.npz").read_bytes() == saved
