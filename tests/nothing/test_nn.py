@@ -19,7 +19,7 @@ import pytest
 
 import tilewise as tw
 from tilewise.cli import train_command
-from tilewise.errors import ArgumentError, ToolError
+from tilewise.errors import ArgumentError, DeviceError, ToolError
 from tilewise.explain.chart import Line
 from tilewise.nn import curves, digit_strokes
 from tilewise.nn import digits as samples
@@ -63,24 +63,20 @@ def test_files_are_read(tmp_path: Path) -> None:
 def test_files_are_called_mnist_if_all_of_them_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: int | None
 ) -> None:
-    """By what the zipped files hold, the ``other`` one aside."""
+    """By what the files hold, zipped or not, the ``other`` one aside."""
     write_folder(tmp_path)
     known: list[Any] = []
     for i, file in enumerate((*samples._TRAINING_FILES, *samples._TEST_FILES)):
         plain, zipped = tmp_path / file.name, tmp_path / f"{file.name}.gz"
-        if plain.exists():
-            zipped.write_bytes(gzip.compress(plain.read_bytes()))
-            plain.unlink()
-        whole = hashlib.sha256(zipped.read_bytes()).hexdigest()
+        content = plain.read_bytes() if plain.exists() else gzip.decompress(zipped.read_bytes())
+        whole = hashlib.sha256(content).hexdigest()
         known.append(file._replace(sha256="0" * 64 if i == other else whole))
     monkeypatch.setattr(samples, "_TRAINING_FILES", tuple(known[:2]))
     monkeypatch.setattr(samples, "_TEST_FILES", tuple(known[2:]))
     digits = tw.nn.load_digits(tmp_path)
     assert digits.source == ("MNIST" if other is None else f"the files in {tmp_path}") and not digits.made
-    labels = tmp_path / f"{known[1].name}.gz"
-    (tmp_path / known[1].name).write_bytes(gzip.decompress(labels.read_bytes()))
-    unzipped = tw.nn.load_digits(tmp_path)  # the same, and it is not looked into whether it is
-    assert unzipped.source == f"the files in {tmp_path}" and unzipped.digest == digits.digest
+    (tmp_path / known[0].name).write_bytes(b"broken, before a download put a whole one beside it")
+    assert tw.nn.load_digits(tmp_path).digest == digits.digest
 
 
 def test_a_download_is_kept_only_if_it_is_the_file_that_it_was(
@@ -89,7 +85,7 @@ def test_a_download_is_kept_only_if_it_is_the_file_that_it_was(
     """What a folder has already is not fetched; what it has of other content is fetched anew."""
     files = (*samples._TRAINING_FILES, *samples._TEST_FILES)
     contents = {f"{samples._SOURCE}{file.name}.gz": file.name.encode() for file in files}
-    known = [file._replace(sha256=hashlib.sha256(file.name.encode()).hexdigest()) for file in files]
+    known = [file._replace(zipped_sha256=hashlib.sha256(file.name.encode()).hexdigest()) for file in files]
     monkeypatch.setattr(samples, "_TRAINING_FILES", tuple(known[:2]))
     monkeypatch.setattr(samples, "_TEST_FILES", tuple(known[2:]))
     asked: list[tuple[str, int]] = []
@@ -125,9 +121,9 @@ def test_a_download_is_kept_only_if_it_is_the_file_that_it_was(
         ("train-labels-idx1-ubyte", bytes((0, 0, 8, 1, 0, 0, 0, 20)) + bytes(19), "the 20 bytes that it says"),
         ("train-labels-idx1-ubyte", b"", "must begin as an IDX file of bytes with 1 axes"),
         ("train-labels-idx1-ubyte", bytes((0, 0, 8, 1, 0, 0, 0)), "an IDX file of bytes with 1 axes"),
-        ("train-images-idx3-ubyte", struct.pack(">4B2I", 0, 0, 8, 3, 20, 28), "an IDX file of bytes with 3 axes"),
+        ("t10k-images-idx3-ubyte", struct.pack(">4B2I", 0, 0, 8, 3, 20, 28), "an IDX file of bytes with 3 axes"),
         ("train-labels-idx1-ubyte", bytes((0, 0, 8, 1, 0, 0, 0, 0)), "as many labels as images"),
-        ("t10k-labels-idx1-ubyte.gz", b"no gzip", "must be readable"),
+        ("t10k-labels-idx1-ubyte.gz", b"no gzip", "must be readable: Not a gzipped file (b'no'); delete it, or fetch MNIST's with --download"),
         ("t10k-images-idx3-ubyte", struct.pack(">4B3I", 0, 0, 8, 3, 1, 2, 2) + bytes(4), "shape (28, 28)"),
         ("t10k-images-idx3-ubyte", None, "must hold t10k-images-idx3-ubyte, or that with .gz"),
     ],
@@ -135,9 +131,8 @@ def test_a_download_is_kept_only_if_it_is_the_file_that_it_was(
 )  # fmt: skip
 def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes | None, rule: str) -> None:
     write_folder(tmp_path)
-    if content is None:
-        (tmp_path / name).unlink()
-    else:
+    (tmp_path / name).unlink()
+    if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ArgumentError) as refused:
         tw.nn.load_digits(tmp_path)
@@ -225,12 +220,55 @@ def test_a_digit_is_put_askew_by_a_fifth_at_most_and_drawn_with_the_pen_where_th
         ),
         *((name, value) for name in ("rate", "momentum", "decay") for value in (-1e-9, True, "0.5", None)),
         ("batch", "32"),
+        ("batch", 32.0),
+        ("rate", 10**400),
+        ("rate", np.float32("nan")),
+        ("rate", 1j),
     ],
 )
 def test_a_wrong_option_is_named(name: str, value: object) -> None:
     with pytest.raises(ArgumentError) as refused:
         tw.nn.TrainingOptions(**{name: value})  # type: ignore[arg-type]
     assert refused.value.argument == name
+
+
+def test_options_are_pythons_numbers_whatever_they_were() -> None:
+    """So that a checkpoint can say them as JSON."""
+    given: list[Any] = [
+        np.int64(64),
+        np.int8(2),
+        np.uint8(16),
+        np.float32(0.5),
+        np.float16(0.25),
+        0,
+        np.int32(32),
+        np.uint64(3),
+    ]
+    options = tw.nn.TrainingOptions(*given)
+    assert options == tw.nn.TrainingOptions(64, 2, 16, 0.5, 0.25, 0.0, 32, 3)
+    assert {type(value) for value in options.to_dict().values()} == {int, float}
+
+
+@pytest.mark.parametrize("limit", [-3, 0, 31])
+def test_a_limit_has_one_rule(limit: int) -> None:
+    with pytest.raises(ArgumentError, match=f"^limit must be at least the batch, 32, not {limit}$"):
+        tw.nn.TrainingOptions(limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"limit": 0}, "limit must be at least 1, not 0"),
+        ({"folder": ".", "limit": -5}, "limit must be at least 1, not -5"),
+        ({"limit": "x"}, "limit must be an integer, not 'x'"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"folder": 3}, "data must be a folder, not 3; leave it out to have digits made"),
+    ],
+)
+def test_what_digits_are_loaded_by_is_checked(given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ArgumentError) as refused:
+        tw.nn.load_digits(**given)
+    assert str(refused.value) == expected
 
 
 @pytest.mark.parametrize(("hidden", "nearest"), [(33, 32), (100, 96), (126, 128)])
@@ -281,6 +319,19 @@ def test_a_mean_of_losses_is_drawn_in_the_middle_of_its_steps(monkeypatch: pytes
         ("test", True),
         ("test", True),
     ]
+
+
+def test_a_long_folder_leaves_the_ends_of_a_title_in_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(curves, "draw_lines", lambda _, title, *__: titles.append(title))
+    network: Any = None
+    source = f"the files in /data/{'long/' * 30}digits"
+    epochs = [EpochFigures(1, 0.5, 0.75, 0.6, 8, 1.0, 4, [2.5, 1.5])]
+    picture = curves.draw_learning(
+        TrainingFigures(tw.nn.TrainingOptions(), "", "a GPU", source, False, epochs, network)
+    )
+    assert len(titles[0]) == 72 and source in picture, "as what the picture is called, all of it"
+    assert titles[0].startswith("784-512-512-512-10 on a GPU") and titles[0].endswith("/digits")
 
 
 def test_two_halves_are_the_weight() -> None:
@@ -495,9 +546,23 @@ def test_after_an_epoch_the_samples_of_the_test_are_classified() -> None:
         run=lambda _batches: None,
         results=lambda count: (np.ones(count), labels[given[-1][:count]]),
         classify=lambda rows: (rows.astype(float), labels[rows]),
+        has_finite_weights=lambda: True,
     )
     found = _train_epoch(trainer, digits, 0, lambda *_: None)
     assert (found.loss, found.accuracy) == (np.arange(48, 80).mean(), 1.0)
+
+
+def test_an_epoch_that_leaves_weights_that_are_no_numbers_ends_the_run_whatever_the_loss() -> None:
+    digits = tw.nn.load_digits(limit=16)
+    trainer: Any = SimpleNamespace(
+        options=tw.nn.TrainingOptions(batch=16, rate=2),
+        select=lambda _rows: None,
+        run=lambda _batches: None,
+        results=lambda count: (np.ones(count), digits.labels[:count]),
+        has_finite_weights=lambda: False,
+    )
+    with pytest.raises(DeviceError, match=r"^after epoch 3 not every weight .* lower the rate \(now 2\)$"):
+        _train_epoch(trainer, digits, 2, lambda *_: None)
 
 
 def test_weights_begin_otherwise_in_each_layer_and_for_each_seed() -> None:

@@ -29,7 +29,7 @@ from tilewise.explain.panels.owner import _name_warps, block_index, thread_index
 from tilewise.explain.panels.placement import _answer as placement_answer
 from tilewise.explain.panels.residency import _draw_waves
 from tilewise.explain.subject import Subject
-from tilewise.explain.svg import WIDTH, Drawing, find_ticks
+from tilewise.explain.svg import STYLE, WIDTH, Drawing, find_ticks
 from tilewise.gpus import find
 from tilewise.instruments.block_views import Owners
 from tilewise.instruments.occupancy import occupancy
@@ -266,6 +266,37 @@ def test_only_dotted_lines_have_marks_and_only_others_dashes() -> None:
         "s-warp round mid",
         "s-good round mid dash",
     ]
+
+
+def test_names_of_lines_stand_above_the_axes_beside_lines_like_theirs() -> None:
+    drawing = Drawing("Lines", "Two of them.", 200)
+    points = [(0.0, 1.0), (1.0, 3.0)]
+    draw_lines(drawing, "Title", ("across", "up"), [Line("the one", points), Line("other", points)])
+    parts = [*ElementTree.fromstring(drawing.to_svg()).iter()]
+    grid = min(float(part.get("y1", 0)) for part in parts if part.get("class") == "s-rule")
+    names = {part.text: part for part in parts if part.text in ("the one", "other")}
+    for name, classes in (("the one", "s-block thick"), ("other", "s-warp thick dash")):
+        (piece,) = (part for part in parts if part.get("class") == classes)
+        assert float(names[name].get("y", 0)) < grid and float(piece.get("y1", 0)) < grid
+        assert float(piece.get("x2", 0)) < float(names[name].get("x", 0)) - 5 * len(name)
+
+
+def test_a_point_that_is_alone_is_labelled_and_not_at_the_bottom() -> None:
+    drawing = Drawing("Lines", "One of them.", 200)
+    draw_lines(drawing, "Title", ("across", "up"), [Line("", [(1.0, 97.1234)], dotted=True)])
+    parts = [*ElementTree.fromstring(drawing.to_svg()).iter()]
+    (circle,) = (part for part in parts if part.tag.endswith("}circle"))
+    (label,) = (part for part in parts if part.text == "97.12")
+    assert label.get("text-anchor") == "end" and label.get("x") == circle.get("cx")
+    heights = [float(part.get("y1", 0)) for part in parts if part.get("class") == "s-rule"]
+    assert min(heights) < float(circle.get("cy", 0)) < max(heights)
+
+
+def test_every_colour_is_there_for_what_knows_no_variables() -> None:
+    """A declaration that is not understood is left out, and the one before it counts."""
+    rules = re.findall(r"(fill|stroke):var\(--\w+\)", STYLE)
+    plain = re.findall(r"(fill|stroke):#\w{6};\1:var\(--\w+\)", STYLE)
+    assert rules == plain and len(rules) > 20
 
 
 def test_the_line_of_a_ratio_reaches_its_mark_where_that_lies_beyond_the_quartiles() -> None:

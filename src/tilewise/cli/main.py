@@ -17,6 +17,8 @@ from tilewise.errors import ArgumentError, Deadlock, KernelFault, LaunchTimeout,
 
 __all__ = ["main"]
 
+_ON_ONE_LINE = ("train",)  # commands whose last line is JSON, errors too
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that ``argv`` (or the process's own arguments) names; return its exit code."""
@@ -50,9 +52,10 @@ def _run(argv: Sequence[str]) -> int:
         code = 1 if isinstance(error, KernelFault | Deadlock | LaunchTimeout) else 2
         print("\n".join([f"tilewise: error: {error}", *_notes(error)]), file=sys.stderr)
         if "--json" in argv:
-            from tilewise.cli.draw import write_json
+            from tilewise.cli.draw import write_json, write_json_line
 
-            write_json(argv[0] if argv[0] in COMMANDS else "", {"error": _plain(error), "exit_code": code})
+            write = write_json_line if argv[0] in _ON_ONE_LINE else write_json
+            write(argv[0] if argv[0] in COMMANDS else "", {"error": _plain(error), "exit_code": code})
         return code
 
 

@@ -468,7 +468,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
         "--compare",
         type=_at_least(1),
         metavar="STEPS",
-        help="train so many steps in float64 as well, to compare",
+        help="train the first epoch's first so many steps in float64 as well, to compare; not with --resume",
     )
     _finish(parser, "train")
 

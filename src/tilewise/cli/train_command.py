@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from argparse import Namespace
 from dataclasses import fields, replace
 from pathlib import Path
@@ -21,18 +23,32 @@ from tilewise.toolchain import cache
 __all__ = ["train_mnist"]
 
 GOOD, FAILED = 0, 1
+_LEARNING = "learning.svg"
 _EMULATED = {"hidden": 64, "epochs": 2, "limit": 2000}  # defaults where a CPU does the work
 
 
 def train_mnist(args: Namespace) -> int:
     """``tilewise train mnist``"""
+    _check_use(args)
     device = resolve(args.device)
     options = _read_options(args, device.runs_on_gpu)
     digits = _load(args, options)
-    out = Path(args.out) if args.out else None
+    out = None if args.out is None else Path(args.out)
+    done = 0  # epochs that the checkpoint of this run has
+
+    def keep(so_far: TrainingFigures) -> None:
+        nonlocal done
+        done = len(so_far.epochs)
+        if out is not None:
+            _write_picture(out / _LEARNING, draw_learning(so_far))
+
     curves = None if args.compare is None else compare_curves(options, digits, device, args.compare)
-    with draw.progress("train") as progress:
-        figures = train(options, digits, device, out=out, resume=args.resume, report=progress)
+    try:
+        with draw.progress("train") as progress:
+            figures = train(options, digits, device, out=out, resume=args.resume, report=progress, saved=keep)
+    except KeyboardInterrupt:
+        print(f"tilewise: stopped; {_say_how_to_go_on(args, options, done)}", file=sys.stderr)
+        raise
     pictures = [] if out is None else _write_pictures(out, figures, curves)
     if args.json:
         compared = {} if curves is None else {"compared": curves.to_dict()}
@@ -40,6 +56,35 @@ def train_mnist(args: Namespace) -> int:
     else:
         _print_figures(figures, curves, pictures)
     return GOOD if curves is None or curves.ok else FAILED
+
+
+def _check_use(args: Namespace) -> None:
+    if args.out == "":
+        raise ArgumentError("--out", "must be a folder", args.out, "leave it out to save nothing")
+    if args.compare is not None and args.resume is not None:
+        fix = "leave one of them out"
+        raise ArgumentError("--compare", "is of a run's first steps, which --resume has not", None, fix)
+
+
+def _say_how_to_go_on(args: Namespace, options: TrainingOptions, done: int) -> str:
+    """What a run that was interrupted has saved, and the command that goes on from there."""
+    if not done:
+        return "no epoch was done, and nothing saved" if args.out else "nothing was saved, for want of --out"
+    path = str(Path(args.out) / CHECKPOINT)
+    command = [
+        "tilewise",
+        "train",
+        "mnist",
+        "--resume",
+        path,
+        "--epochs",
+        str(options.epochs),
+        "--out",
+        args.out,
+    ]
+    for option, value in (("--data", args.data), ("--device", args.device)):
+        command += [] if value is None else [option, value]
+    return f"{path} has {done} of {options.epochs} epochs; go on with: {shlex.join(command)}"
 
 
 def _read_options(args: Namespace, on_gpu: bool) -> TrainingOptions:
@@ -71,13 +116,17 @@ def _downloaded() -> Path:
 
 
 def _write_pictures(out: Path, figures: TrainingFigures, curves: LossCurves | None) -> list[str]:
-    drawn = {"learning.svg": draw_learning(figures)}
+    drawn = {_LEARNING: draw_learning(figures)}
     if curves is not None:
         hidden = figures.options.hidden
         drawn["comparison.svg"] = draw_comparison(curves, f"the first steps at H = {hidden}")
     for name, picture in drawn.items():
-        (out / name).write_text(picture, encoding="utf-8")
+        _write_picture(out / name, picture)
     return list(drawn)
+
+
+def _write_picture(path: Path, picture: str) -> None:
+    path.write_text(picture, encoding="utf-8")
 
 
 def _print_figures(figures: TrainingFigures, curves: LossCurves | None, pictures: list[str]) -> None:

@@ -14,6 +14,7 @@ Point = tuple[float, float]
 CHART_HEIGHT = 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 40.0, 44.0
 _COLOURS = ("block", "warp", "good")
+_LETTER = 6.2  # units that a small letter takes, about
 
 
 class Line(NamedTuple):
@@ -36,16 +37,15 @@ class Ratio(NamedTuple):
 def draw_lines(
     drawing: Drawing, title: str, axes: tuple[str, str], lines: Sequence[Line], down: float = 0
 ) -> None:
-    """Axes with ticks and names, across and along, and the lines; ``down``: what is above. Points that are not finite
-    are left out."""
+    """Axes with ticks and names, across and along, and the lines, whose names are above the axes if they are several;
+    ``down``: what is above. Points that are not finite are left out; one that is alone is labelled."""
     points = [point for line in lines for point in line.points if math.isfinite(point[1])]
     first, last = min(x for x, _ in points), max(x for x, _ in points)
     low, high = min(y for _, y in points), max(y for _, y in points)
     if low > 0 and low < high / 2:
         low = 0.0
     first, last = (0.0, last) if first <= 1 else (first, last)
-    high = high if high > low else low + 1
-    high += (high - low) * 0.2 * (len(lines) > 1)  # room for their names
+    low, high = (low, high) if high > low else (low - 0.5, low + 0.5)
     width, height = WIDTH - _LEFT - _RIGHT, CHART_HEIGHT - _TOP - _BOTTOM
     floor = down + CHART_HEIGHT - _BOTTOM
 
@@ -61,16 +61,33 @@ def draw_lines(
         drawing.text(place(value, low)[0], floor + 16, f"{value:g}", "small", "middle")
     drawing.text(_LEFT + width / 2, floor + 34, axes[0], "small muted", "middle")
     drawing.text(_LEFT, down + 36, axes[1], "small muted")
+    if len(lines) > 1:  # else the axis says what it is
+        _draw_names(drawing, lines, down + _TOP - 4)
     for number, line in enumerate(lines):
         colour = _COLOURS[number % len(_COLOURS)]
         finite = [place(x, y) for x, y in line.points if math.isfinite(y)]
-        drawing.polyline(finite, f"s-{colour} round mid" + " dash" * (number > 0 and not line.dotted))
+        drawing.polyline(finite, f"s-{colour} round mid{_dash(number, line)}")
         for x, y in finite if line.dotted else ():
             drawing.circle(x, y, 3, f"f-{colour}")
-        if len(lines) > 1:  # else the axis says what it is
-            at = down + _TOP + 14 + 18 * number
-            drawing.text(WIDTH - _RIGHT - 32, at, line.name, "small", "end")
-            drawing.line(WIDTH - _RIGHT - 26, at - 4, WIDTH - _RIGHT - 4, at - 4, f"s-{colour} thick")
+        if len(line.points) == len(finite) == 1:
+            (x, y), value = finite[0], line.points[0][1]
+            anchor = "start" if x < _LEFT + width / 2 else "end"
+            drawing.text(x, y - 8, f"{value:.4g}", "small", anchor)
+
+
+def _dash(number: int, line: Line) -> str:
+    return " dash" if number > 0 and not line.dotted else ""
+
+
+def _draw_names(drawing: Drawing, lines: Sequence[Line], base: float) -> None:
+    """The lines' names in a row that ends at the right, each behind a piece of its line."""
+    right = WIDTH - _RIGHT
+    for number, line in reversed([*enumerate(lines)]):
+        colour = _COLOURS[number % len(_COLOURS)]
+        drawing.text(right, base, line.name, "small", "end")
+        right -= _LETTER * len(line.name) + 6
+        drawing.line(right - 22, base - 4, right, base - 4, f"s-{colour} thick{_dash(number, line)}")
+        right -= 22 + 18
 
 
 _NAMES, _ROW, _HEAD = 226.0, 17.0, 64.0

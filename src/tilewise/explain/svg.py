@@ -30,19 +30,25 @@ def _variables(colours: Mapping[str, str]) -> str:
     return "".join(f"--{name}:{value};" for name, value in colours.items())
 
 
+def _paint(what: str, colour: str) -> str:
+    """Plain first: what converts pictures knows no variables, and would paint all of it black."""
+    return f"{what}:{_LIGHT[colour]};{what}:var(--{colour})"
+
+
 def _rules() -> str:
     rules = [
-        ".fig text{font-family:system-ui,-apple-system,'Segoe UI',sans-serif;font-size:14px;fill:var(--text);"
-        "font-variant-numeric:tabular-nums}",
+        ".fig text{font-family:system-ui,-apple-system,'Segoe UI',sans-serif;font-size:14px;"
+        f"{_paint('fill', 'text')};font-variant-numeric:tabular-nums}}",
         ".fig .small{font-size:12px}.fig .large{font-size:18px}.fig .bold{font-weight:600}",
         ".fig .mono{font-family:ui-monospace,'SF Mono',Consolas,monospace;font-size:13px}",
-        ".fig .muted{fill:var(--muted)}.fig .dash{stroke-dasharray:4 3}",
+        f".fig .muted{{{_paint('fill', 'muted')}}}.fig .dash{{stroke-dasharray:4 3}}",
         ".fig .mid{stroke-width:1.6}.fig .thick{stroke-width:2.5}",
         ".fig .none{fill:none}.fig .faint{fill-opacity:.18}.fig .half{fill-opacity:.5}",
         ".fig .round{stroke-linejoin:round;stroke-linecap:round}",
     ]
     rules += [
-        f".fig .f-{name}{{fill:var(--{name})}}.fig .s-{name}{{stroke:var(--{name})}}" for name in COLOURS
+        f".fig .f-{name}{{{_paint('fill', name)}}}.fig .s-{name}{{{_paint('stroke', name)}}}"
+        for name in COLOURS
     ]
     return "".join(rules)
 

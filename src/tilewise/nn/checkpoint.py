@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from tilewise.errors import ArgumentError
-from tilewise.nn.network import Network
+from tilewise.nn.epoch_figures import EpochFigures, read_epochs
+from tilewise.nn.network import Network, find_fault
 from tilewise.nn.options import TrainingOptions
+from tilewise.nn.whole_file import replace_when_whole
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
@@ -28,7 +29,7 @@ class Checkpoint:
     network: Network
     options: TrainingOptions
     digest: str
-    epochs: list[dict[str, Any]]
+    epochs: list[EpochFigures]
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -37,36 +38,65 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "version": _VERSION,
         "options": checkpoint.options.to_dict(),
         "digest": checkpoint.digest,
-        "epochs": checkpoint.epochs,
+        "epochs": [epoch.to_dict() for epoch in checkpoint.epochs],
     }
     # NOTE: numpy cannot save its arrays of numbers without pickling more than it must: text goes as bytes.
     arrays = {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **checkpoint.network.to_arrays()}
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            np.savez(opened, **arrays)  # type: ignore[arg-type]  # the names are those of the arrays
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replace_when_whole(path) as opened:
+        np.savez(opened, **arrays)  # type: ignore[arg-type]  # the names are those of the arrays
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
-    """The checkpoint in a file."""
+    """The checkpoint in a file, whose arrays are those of its options."""
+    named = _read_arrays(path)
+    about = _read_about(path, named.pop("about", None))
+    try:
+        options = TrainingOptions(**about["options"])
+        epochs = read_epochs(about["epochs"])
+    except (TypeError, ValueError) as error:  # an ArgumentError is one
+        raise _refuse(path, str(error)) from None
+    if fault := find_fault(named, options):
+        raise _refuse(path, fault)
+    return Checkpoint(Network.from_arrays(named), options, about["digest"], epochs)
+
+
+def _read_arrays(path: str | Path) -> dict[str, Any]:
     try:
         # NOTE: NumPy leaves open what it opened itself, where that is no archive.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as opened:
-            named = dict(opened)
-        about = json.loads(named.pop("about").tobytes())
-        if about["version"] != _VERSION:
-            raise ArgumentError("resume", f"must be a checkpoint of version {_VERSION}", about["version"])
-        options = TrainingOptions(**about["options"])
-        return Checkpoint(Network.from_arrays(named), options, about["digest"], about["epochs"])
-    except ArgumentError:
-        raise
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise _refuse(path, "it is no whole .npz file")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as opened:
+                return dict(opened)
     except FileNotFoundError:
         raise ArgumentError("resume", "must be a checkpoint, which is not there", str(path)) from None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except ArgumentError:
+        raise
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise _refuse(path, f"it cannot be read: {error}") from None
+
+
+def _read_about(path: str | Path, content: object) -> dict[str, Any]:
+    """What a checkpoint says of itself, with everything that it has to say."""
+    if not isinstance(content, np.ndarray):
+        raise _refuse(path, 'it has no array "about"')
+    try:
+        about = json.loads(content.tobytes())
+    except ValueError:
+        about = None
+    if not isinstance(about, dict) or "version" not in about:
+        raise _refuse(path, '"about" is not the text of one')
+    if about["version"] != _VERSION:
         raise ArgumentError(
-            "resume", f"must be a checkpoint; this cannot be read: {error}", str(path)
-        ) from None
+            f"resume: {path}", f"must be a checkpoint of version {_VERSION}", about["version"]
+        )
+    for name, kind in (("options", dict), ("epochs", list), ("digest", str)):
+        if not isinstance(about.get(name), kind):
+            raise _refuse(path, f'"about" has no {name}, or of another type')
+    return about
+
+
+def _refuse(path: str | Path, fault: str) -> ArgumentError:
+    # NOTE: as a value a long path would be cut short.
+    return ArgumentError(f"resume: {path}", f"must be a whole checkpoint: {fault}")

@@ -9,6 +9,8 @@ from tilewise.nn.training import TrainingFigures
 
 __all__ = ["draw_comparison", "draw_learning"]
 
+_TITLE_MOST = 72  # letters that a picture has room for, of the bold ones
+
 
 def draw_learning(figures: TrainingFigures) -> str:
     """The loss of training and of the test, and the test's accuracy, over epochs."""
@@ -27,7 +29,7 @@ def draw_learning(figures: TrainingFigures) -> str:
     reached = f"accuracy at the end: {figures.accuracy:.2%}"
     drawing = Drawing(title, f"Losses over {len(figures.epochs)} epochs; {reached}", 2 * CHART_HEIGHT)
     losses = [Line("training", training), Line("test", tested, True)]
-    draw_lines(drawing, title, ("epoch", "loss"), losses)
+    draw_lines(drawing, _shorten(title), ("epoch", "loss"), losses)
     test = [Line("test", accuracy, True)]
     draw_lines(drawing, reached, ("epoch", "accuracy of the test in %"), test, CHART_HEIGHT)
     return drawing.to_svg()
@@ -44,3 +46,11 @@ def draw_comparison(curves: LossCurves, title: str) -> str:
     draw_lines(drawing, title, ("step", "loss"), lines)
     draw_lines(drawing, text, ("step", "distance"), [Line("distance", apart)], CHART_HEIGHT)
     return drawing.to_svg()
+
+
+def _shorten(title: str) -> str:
+    """A title with its beginning and the end of its path, where all of it has no room."""
+    if len(title) <= _TITLE_MOST:
+        return title
+    half = _TITLE_MOST // 2
+    return f"{title[:half]}…{title[1 + half - _TITLE_MOST :]}"

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import os
 import struct
-import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.errors import ArgumentError, ToolError
+from tilewise.errors import ArgumentError, ToolError, integer
 from tilewise.nn.digit_strokes import SIDE, make_digits
 from tilewise.nn.options import CLASSES, FEATURES
+from tilewise.nn.whole_file import replace_when_whole
 
 __all__ = ["Digits", "download_mnist", "has_mnist", "load_digits"]
 
@@ -28,13 +28,15 @@ _TRAINING, _TEST = 60_000, 10_000  # samples of MNIST, and of what is made in it
 _MEAN, _DEVIATION = 0.1307, 0.3081  # of MNIST's pixels, between 0 and 1
 _SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _TIMEOUT = 10.0  # seconds without a byte
+_MEND = "delete it, or fetch MNIST's with --download"
 
 
 class _File(NamedTuple):
-    """A file of MNIST: its name without ``.gz``, how many bytes are zipped, and the SHA-256 of those."""
+    """A file of MNIST: its name without ``.gz``, how many bytes are zipped, and the SHA-256 of those and of all."""
 
     name: str
     bytes: int
+    zipped_sha256: str
     sha256: str
 
 
@@ -43,9 +45,13 @@ _TRAINING_FILES = (
         "train-images-idx3-ubyte",
         9_912_422,
         "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     ),
     _File(
-        "train-labels-idx1-ubyte", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"
+        "train-labels-idx1-ubyte",
+        28_881,
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     ),
 )
 _TEST_FILES = (
@@ -53,9 +59,13 @@ _TEST_FILES = (
         "t10k-images-idx3-ubyte",
         1_648_877,
         "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     ),
     _File(
-        "t10k-labels-idx1-ubyte", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"
+        "t10k-labels-idx1-ubyte",
+        4_542,
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     ),
 )
 
@@ -85,16 +95,20 @@ def load_digits(folder: str | Path | None = None, limit: int | None = None, seed
     """The digits of MNIST's files in a folder, or 60,000 and 10,000 that are made, always the same of a seed.
 
     Files may be as they come (``train-images-idx3-ubyte.gz`` and so on) or unzipped; any images of 28 × 28 in ten
-    classes that lie so will do. ``limit`` takes the first so many of both.
+    classes that lie so will do, and where both are there the zipped one counts. ``limit`` takes the first so many of
+    both.
     """
+    limit = None if limit is None else integer("limit", limit, least=1)
+    seed = integer("seed", seed)
     if folder is None:
         made: list[_Array] = []
         for count, test in ((_TRAINING, False), (_TEST, True)):
             made += make_digits(count if limit is None else min(count, limit), seed, test)
         return _digits(made, f"digits made by strokes, seed {seed}", True)
-    place = Path(folder)
-    if not place.is_dir():
-        raise ArgumentError("data", "must be a folder", str(folder), "leave it out to have digits made")
+    place = Path(folder) if isinstance(folder, str | os.PathLike) else None
+    if place is None or not place.is_dir():
+        given = folder if place is None else str(folder)
+        raise ArgumentError("data", "must be a folder", given, "leave it out to have digits made")
     parts: list[_Array] = []
     known = True
     for pair in (_TRAINING_FILES, _TEST_FILES):
@@ -138,21 +152,20 @@ def _read_pair(folder: Path, pair: tuple[_File, _File]) -> tuple[_Array, _Array,
 def _read_idx(folder: Path, file: _File, inner: tuple[int, ...]) -> tuple[_Array, bool]:
     """The array of bytes of an IDX file whose elements have the shape ``inner``."""
     plain, zipped = folder / file.name, folder / f"{file.name}.gz"
-    path = plain if plain.exists() else zipped
+    path = zipped if zipped.exists() else plain  # a download leaves zipped ones, beside whatever is there
     argument = f"data: {path}"
     try:
         content = path.read_bytes()
-        known = path == zipped and hashlib.sha256(content).hexdigest() == file.sha256
         content = gzip.decompress(content) if path == zipped else content
     except FileNotFoundError:
         fix = "tilewise train mnist --download fetches MNIST; without --data digits are made"
         raise ArgumentError("data", f"must hold {file.name}, or that with .gz", str(folder), fix) from None
     except (OSError, EOFError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
-        raise ArgumentError(argument, f"must be readable: {error}") from None
+        raise ArgumentError(argument, f"must be readable: {error}", fix=_MEND) from None
     axes = 1 + len(inner)
     if len(content) < 4 + 4 * axes or content[:4] != bytes((0, 0, 8, axes)):
         raise ArgumentError(
-            argument, f"must begin as an IDX file of bytes with {axes} axes", content[:4].hex()
+            argument, f"must begin as an IDX file of bytes with {axes} axes", content[:4].hex(), _MEND
         )
     shape = struct.unpack(f">{axes}I", content[4 : 4 + 4 * axes])
     if shape[1:] != inner:
@@ -160,9 +173,9 @@ def _read_idx(folder: Path, file: _File, inner: tuple[int, ...]) -> tuple[_Array
     data = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
     if data.size != np.prod(shape, dtype=object):
         raise ArgumentError(
-            argument, f"must hold the {np.prod(shape, dtype=object):,} bytes that it says", data.size
+            argument, f"must hold the {np.prod(shape, dtype=object):,} bytes that it says", data.size, _MEND
         )
-    return data.reshape(shape), known
+    return data.reshape(shape), hashlib.sha256(content).hexdigest() == file.sha256
 
 
 def has_mnist(folder: Path) -> bool:
@@ -179,15 +192,13 @@ def download_mnist(folder: str | Path) -> Path:
         raise ArgumentError("data", f"must be a folder that can be written: {error}", str(folder)) from None
     for file in (*_TRAINING_FILES, *_TEST_FILES):
         path = place / f"{file.name}.gz"
-        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == file.sha256:
+        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == file.zipped_sha256:
             continue
         content = _fetch(f"{_SOURCE}{path.name}", file.bytes)
-        if hashlib.sha256(content).hexdigest() != file.sha256:
+        if hashlib.sha256(content).hexdigest() != file.zipped_sha256:
             raise ToolError(f"{_SOURCE}{path.name} is not the file that it was: its SHA-256 is another")
-        handle, temporary = tempfile.mkstemp(dir=place)
-        with os.fdopen(handle, "wb") as opened:
+        with replace_when_whole(path) as opened:
             opened.write(content)
-        os.replace(temporary, path)
     return place
 
 

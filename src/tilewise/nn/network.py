@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,9 @@ import numpy.typing as npt
 
 from tilewise.nn.options import CLASSES, FEATURES, TrainingOptions
 
-__all__ = ["CLASSES_PADDED", "FEATURES_PADDED", "Layer", "Network", "join_halves", "split_weights"]
+__all__ = [
+    "CLASSES_PADDED", "FEATURES_PADDED", "Layer", "Network", "find_fault", "join_halves", "split_weights"
+]  # fmt: skip
 
 FEATURES_PADDED = 800  # the next multiple of 32: what is added is 0, and stays so
 CLASSES_PADDED = 16
@@ -69,7 +73,7 @@ class Network:
     def begin(cls, options: TrainingOptions) -> Network:
         """Weights even in ±√(6 / inputs), biases 0: a seed decides, by arithmetic that is exact everywhere."""
         real = [FEATURES, options.hidden, options.hidden, options.hidden, CLASSES]
-        padded = [FEATURES_PADDED, *real[1:-1], CLASSES_PADDED]
+        padded = _padded_widths(options)
         layers = []
         for number in range(len(real) - 1):
             random = np.random.default_rng([options.seed, number])
@@ -98,3 +102,46 @@ class Network:
         """The network whose arrays :meth:`to_arrays` gave."""
         count = 1 + max(int(name.partition(".")[0]) for name in named)
         return cls([Layer(*(named.get(f"{i}.{name}") for name in Layer.__slots__)) for i in range(count)])  # type: ignore[arg-type]
+
+
+def _padded_widths(options: TrainingOptions) -> list[int]:
+    """Of the samples, and of what each layer makes of them."""
+    return [FEATURES_PADDED, options.hidden, options.hidden, options.hidden, CLASSES_PADDED]
+
+
+def find_fault(named: Mapping[str, object], options: TrainingOptions) -> str:
+    """What is wrong with arrays by the names of :meth:`Network.to_arrays`, for a network of these options; or nothing.
+
+    NOTE: kernels take sizes from the options alone: a shorter array would be read beyond its end.
+    """
+    expected = _describe_arrays(options)
+    if missing := sorted(expected.keys() - named.keys()):
+        return f"{missing[0]} is missing"
+    if others := sorted(named.keys() - expected.keys()):
+        return f"{others[0]} is none of its arrays"
+    for name, (shape, dtype) in expected.items():
+        array = named[name]
+        if not isinstance(array, np.ndarray):
+            return f"{name} is no array"
+        if (array.shape, array.dtype) != (shape, dtype):
+            return f"{name} must be {dtype} of shape {shape}, not {array.dtype} of shape {array.shape}"
+        if not np.isfinite(array).all():
+            return f"{name} must be finite"
+    return ""
+
+
+def _describe_arrays(options: TrainingOptions) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape and type of every array of a network of these options, by name."""
+    found: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    for number, (inputs, outputs) in enumerate(pairwise(_padded_widths(options))):
+        kinds: dict[str, tuple[tuple[int, ...], type[Any]]] = {
+            "weights": ((outputs, inputs), np.float16),
+            "rests": ((outputs, inputs), np.int16),
+            "velocities": ((outputs, inputs), np.float32),
+            "bias": ((outputs,), np.float32),
+            "bias_velocities": ((outputs,), np.float32),
+        }
+        if not options.momentum:
+            del kinds["velocities"]
+        found |= {f"{number}.{name}": (shape, np.dtype(kind)) for name, (shape, kind) in kinds.items()}
+    return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import numbers
+import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,31 +36,38 @@ class TrainingOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        integer("hidden", self.hidden, least=_WIDTH, most=_HIDDEN_MOST)
+        self._set("hidden", integer("hidden", self.hidden, least=_WIDTH, most=_HIDDEN_MOST))
         if self.hidden % _WIDTH:
             nearest = max(_WIDTH, round(self.hidden / _WIDTH) * _WIDTH)
             raise ArgumentError("hidden", f"must be a multiple of {_WIDTH}", self.hidden, f"take {nearest}")
-        integer("epochs", self.epochs, least=1)
-        integer("seed", self.seed)
+        self._set("epochs", integer("epochs", self.epochs, least=1))
+        self._set("seed", integer("seed", self.seed))
+        self._set("batch", integer("batch", self.batch))
         if self.batch not in BATCHES:
             raise ArgumentError("batch", f"must be one of {', '.join(map(str, BATCHES))}", self.batch)
         if self.limit is not None:
-            integer("limit", self.limit)
+            self._set("limit", integer("limit", self.limit, least=-sys.maxsize))
             if self.limit < self.batch:
                 raise ArgumentError("limit", f"must be at least the batch, {self.batch}", self.limit)
-        _check("rate", self.rate, 0.0, math.inf)
-        _check("momentum", self.momentum, 0.0, 1.0)
-        _check("decay", self.decay, 0.0, math.inf)
+        for name, below in (("rate", math.inf), ("momentum", 1.0), ("decay", math.inf)):
+            self._set(name, _number(name, getattr(self, name), below))
+
+    def _set(self, name: str, value: float) -> None:
+        """Keep a number as Python's own, which JSON can say."""
+        object.__setattr__(self, name, value)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def _check(name: str, value: object, least: float, below: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def _number(name: str, value: object, below: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ArgumentError(name, "must be a number", value)
-    if not least <= value < below:
-        rule = f"must be at least {least:g} and " + (
-            "finite" if below == math.inf else f"less than {below:g}"
-        )
+    try:
+        number = float(value)
+    except OverflowError:  # of an integer, which has no greatest
+        number = math.inf
+    if not 0 <= number < below:
+        rule = "must be at least 0 and " + ("finite" if below == math.inf else f"less than {below:g}")
         raise ArgumentError(name, rule, value)
+    return number

@@ -12,7 +12,7 @@ from tilewise.devices.gpu import GpuDevice, Graph
 from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability
 from tilewise.kernel import BoundCall
-from tilewise.nn.network import FEATURES_PADDED, Network
+from tilewise.nn.network import FEATURES_PADDED, Network, find_fault
 from tilewise.nn.options import CLASSES, FEATURES, TrainingOptions
 from tilewise.nn.step_launches import DeviceSamples, StepLaunches
 from tilewise.nn.tiles import untile_gradients, untile_halves
@@ -52,6 +52,8 @@ class Trainer:
             raise ArgumentError(
                 "device", "must have compute capability 8.0 or newer to train", self.device.arch
             )
+        if fault := find_fault(network.to_arrays(), options):
+            raise ArgumentError("network", f"must be one of the options: {fault}")
         self._samples = self._place(samples, labels)
         self._launches = StepLaunches(network, options, self._samples, self.device)
         self._last = 0  # of those that update large layers at once, which the last batch was
@@ -72,7 +74,11 @@ class Trainer:
                 "labels", f"must be from 0 to {CLASSES - 1}", f"{labels.min()} to {labels.max()}"
             )
         padded = np.zeros((len(samples), FEATURES_PADDED), np.float16)
-        padded[:, : samples.shape[1]] = samples
+        with np.errstate(over="ignore"):
+            padded[:, : samples.shape[1]] = samples
+        if not (fine := np.isfinite(padded).all(1)).all():
+            row = int(np.argmin(fine))
+            raise ArgumentError("samples", f"must be finite in float16, which row {row:,} is not")
         slots = -(-len(samples) // self.options.batch) * self.options.batch
         zeros = np.zeros(slots, np.int32), np.zeros(1, np.uint32), np.zeros((slots, 2), np.float32)
         order, step, losses, classes = map(self.device.array, (*zeros, zeros[0]))
@@ -88,6 +94,14 @@ class Trainer:
     def read_network(self) -> Network:
         """A copy of the network on the host."""
         return Network([layer.read() for layer in self._launches.layers])
+
+    def has_finite_weights(self) -> bool:
+        """Whether every weight and bias is a number that float16 and float32 hold; waits for the batches before.
+
+        NOTE: losses do not say so: a hidden layer makes max(0, NaN) = 0 of weights that are none.
+        """
+        arrays = (layer.arrays[name] for layer in self._launches.layers for name in ("weights", "bias"))
+        return all(np.isfinite(one.numpy()).all() for one in arrays if one is not None)
 
     def read_ahead(self) -> list[_Host | None]:
         """Of layers that are updated by two batches at once with momentum, the weights that the second one begins with,
@@ -125,8 +139,9 @@ class Trainer:
         if batches:
             self._last = (batches - 1) % self._launches.at_once if graded else 0
 
-    def select(self, rows: _Host) -> None:
+    def select(self, rows: npt.ArrayLike) -> None:
         """Say which samples the batches from here on have, one after another."""
+        rows = _read_rows(rows)
         count = self._samples.order.shape[0]
         if len(rows) > count:
             raise ArgumentError("rows", f"must be at most {count:,}, as many as samples", len(rows))
@@ -167,18 +182,23 @@ class Trainer:
             self._graphs[graded, batches] = found
         return found
 
-    def train(self, rows: _Host) -> tuple[_Host, _Host]:
+    def train(self, rows: npt.ArrayLike) -> tuple[_Host, _Host]:
         """Learn from these samples, batch after batch; return the loss of each, in float64, and its likeliest class.
 
-        A batch that is not full is left out.
+        The samples are whole batches: what one fewer would make of the mean gradient is another rate.
         """
-        count = len(rows) // self.options.batch
+        rows, batch = _read_rows(rows), self.options.batch
+        if left := len(rows) % batch:
+            fix = f"leave out the last {left}"
+            raise ArgumentError("rows", f"must be a multiple of the batch, {batch}", len(rows), fix)
+        count = len(rows) // batch
         self.select(rows)
         self.run(count)
-        return self.results(count * self.options.batch)
+        return self.results(len(rows))
 
-    def classify(self, rows: _Host) -> tuple[_Host, _Host]:
+    def classify(self, rows: npt.ArrayLike) -> tuple[_Host, _Host]:
         """Each sample's loss and likeliest class; nothing is learnt."""
+        rows = _read_rows(rows)
         self.select(rows)
         self.run(-(-len(rows) // self.options.batch), graded=False)
         return self.results(len(rows))
@@ -187,6 +207,19 @@ class Trainer:
         """Losses and likeliest classes of the first samples of those that were selected; waits for them."""
         parts = self._samples.losses.numpy()[:count].astype(np.float64)
         return np.log(parts[:, 0]) - parts[:, 1], self._samples.classes.numpy()[:count]
+
+
+def _read_rows(rows: npt.ArrayLike) -> _Host:
+    """Numbers of samples, from 0 on; a mask is none, though NumPy would take it for zeros and ones."""
+    try:
+        found = np.asarray(rows)
+    except ValueError:  # lists of several lengths
+        raise ArgumentError("rows", "must be the numbers of samples", rows) from None
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+        fix = "np.flatnonzero(mask) gives those of a mask" if found.dtype == bool else ""
+        given = f"{found.dtype} of shape {found.shape}"
+        raise ArgumentError("rows", "must be the numbers of samples, integers in one row", given, fix)
+    return found
 
 
 def order_samples(options: TrainingOptions, count: int, epoch: int = 0) -> _Host:

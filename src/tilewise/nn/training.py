@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tilewise.devices import device as resolve
 from tilewise.errors import ArgumentError, DeviceError
 from tilewise.nn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tilewise.nn.digits import Digits
+from tilewise.nn.epoch_figures import EpochFigures
 from tilewise.nn.network import Network
 from tilewise.nn.options import TrainingOptions
 from tilewise.nn.trainer import STEPS_IN_GRAPH, Trainer, order_samples
@@ -26,26 +27,7 @@ _LOOK_AFTER = 0.1  # seconds from one look at the loss to the next: each waits f
 _CURVE_POINTS = 100  # of the training loss, an epoch: means of as many steps as that takes
 
 Report = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class EpochFigures:
-    """One epoch: ``curve`` has means of the training loss, over ``steps_a_point`` steps each.
-
-    ``loss`` and ``accuracy`` are of the test, after it; ``seconds`` of its steps alone.
-    """
-
-    epoch: int
-    loss: float
-    accuracy: float
-    training_loss: float
-    steps: int
-    seconds: float
-    steps_a_point: int
-    curve: list[float]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+Saved = Callable[["TrainingFigures"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +80,10 @@ def _ignore(_done: int, _total: int, _what: str) -> None:
     """Report that goes nowhere."""
 
 
+def _ignore_saved(_figures: TrainingFigures) -> None:
+    """Saved that goes nowhere."""
+
+
 def train(
     options: TrainingOptions,
     digits: Digits,
@@ -106,12 +92,13 @@ def train(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     report: Report = _ignore,
+    saved: Saved = _ignore_saved,
 ) -> TrainingFigures:
     """Train a network to recognise digits, and test it after each epoch.
 
     ``out``: a folder that gets a checkpoint after each epoch. ``resume``: a checkpoint to go on from, up to
     ``options.epochs`` in all; what comes out has the same bits as without the break. ``report`` is called with how many
-    steps are done, how many there are, and how it goes.
+    steps are done, how many there are, and how it goes; ``saved`` after each checkpoint with the run up to there.
 
     >>> import tilewise as tw
     >>> options = tw.nn.TrainingOptions(hidden=32, epochs=1, limit=64)
@@ -122,25 +109,33 @@ def train(
     if len(digits.labels) < options.batch:
         raise ArgumentError("data", f"must have a batch of {options.batch} samples", len(digits.labels))
     folder = None if out is None else _make_folder(out)
-    network, epochs = Network.begin(options), []
-    if resume is not None:
+    epochs: list[EpochFigures] = []
+    if resume is None:
+        network = Network.begin(options)
+    else:
         checkpoint = load_checkpoint(resume)
         _check_same(checkpoint, options, digits)
-        network, epochs = checkpoint.network, [EpochFigures(**epoch) for epoch in checkpoint.epochs]
+        network, epochs = checkpoint.network, checkpoint.epochs
     samples = np.concatenate([digits.samples, digits.test_samples])
     labels = np.concatenate([digits.labels, digits.test_labels])
     trainer = Trainer(network, options, samples, labels, where)
     trainer.prepare()
+
+    def gather() -> TrainingFigures:
+        network = trainer.read_network()
+        return TrainingFigures(
+            options, where.name, where.title, digits.source, digits.made, [*epochs], network
+        )
+
     for epoch in range(len(epochs), options.epochs):
         epochs.append(_train_epoch(trainer, digits, epoch, report))
         if folder is not None:
-            saved = [done.to_dict() for done in epochs]
+            figures = gather()
             save_checkpoint(
-                folder / CHECKPOINT, Checkpoint(trainer.read_network(), options, digits.digest, saved)
+                folder / CHECKPOINT, Checkpoint(figures.network, options, digits.digest, figures.epochs)
             )
-    return TrainingFigures(
-        options, where.name, where.title, digits.source, digits.made, epochs, trainer.read_network()
-    )
+            saved(figures)
+    return gather()
 
 
 def _train_epoch(trainer: Trainer, digits: Digits, epoch: int, report: Report) -> EpochFigures:
@@ -161,11 +156,7 @@ def _train_epoch(trainer: Trainer, digits: Digits, epoch: int, report: Report) -
             report(before + done, total, f"epoch {epoch + 1}: loss {recent:.4f}, accuracy {right:.2%}")
     seconds = time.perf_counter() - started
     loss = losses.mean()
-    if not np.isfinite(loss):
-        raise DeviceError(
-            f"the loss of epoch {epoch + 1} is {loss}: weights grew beyond what float16 holds; lower the rate "
-            f"(now {options.rate:g})"
-        )
+    _refuse_runaway(trainer, epoch + 1, float(loss))
     tested, found = trainer.classify(np.arange(len(digits.test_labels)) + count)
     points = -(-steps // _CURVE_POINTS)
     by_step = losses.reshape(steps, options.batch).mean(1)
@@ -174,7 +165,22 @@ def _train_epoch(trainer: Trainer, digits: Digits, epoch: int, report: Report) -
     return EpochFigures(epoch + 1, float(tested.mean()), accuracy, float(loss), steps, seconds, points, curve)
 
 
+def _refuse_runaway(trainer: Trainer, epoch: int, loss: float) -> None:
+    """End a run whose weights are numbers no more, before a checkpoint has them."""
+    if not np.isfinite(loss):
+        found = f"the loss of epoch {epoch} is {loss}"
+    elif not trainer.has_finite_weights():
+        found = f"after epoch {epoch} not every weight is finite"
+    else:
+        return
+    raise DeviceError(
+        f"{found}: weights grew beyond what float16 holds; lower the rate (now {trainer.options.rate:g})"
+    )
+
+
 def _make_folder(out: str | Path) -> Path:
+    if not str(out):  # which Path would take for the current folder
+        raise ArgumentError("out", "must be a folder", out, "leave it out to save nothing")
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)

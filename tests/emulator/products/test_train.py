@@ -21,6 +21,7 @@ from tilewise.nn import launch_shapes
 from tilewise.nn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tilewise.nn.float64_model import compare_curves
 from tilewise.nn.network import Network
+from tilewise.nn.tiles import tile_halves
 
 LATE = tw.device("emulator", order="late")
 # NOTE: one size for most of the tests, as compiling takes longer than they do: its launches have clusters, each of them.
@@ -136,16 +137,6 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
         tw.nn.train(replace(SMALL, epochs=3), other, "emulator", resume=tmp_path / "checkpoint.npz")
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive at all", b"PK\x03\x04 cut off"])
-def test_what_is_no_checkpoint_is_told(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "other.npz").write_bytes(content)
-    # NOTE: how much of a name errors show depends on its length.
-    with pytest.raises(ArgumentError, match=r"^resume must be a checkpoint; this cannot be read: .*, not '/"):
-        load_checkpoint(tmp_path / "other.npz")
-    with pytest.raises(ArgumentError, match=r"^resume must be a checkpoint, which is not there, not '/"):
-        load_checkpoint(tmp_path / "none.npz")
-
-
 def test_a_checkpoint_says_its_version_and_no_other_is_read(tmp_path: Path) -> None:
     """Files of version 1 lie on disks: another number for what is written takes a reader for both."""
     path, network = tmp_path / "checkpoint.npz", Network.begin(SMALL)
@@ -159,7 +150,7 @@ def test_a_checkpoint_says_its_version_and_no_other_is_read(tmp_path: Path) -> N
     assert about["version"] == 1
     arrays["about"] = np.frombuffer(json.dumps({**about, "version": 2}).encode(), np.uint8)
     np.savez(path, **arrays)
-    with pytest.raises(ArgumentError, match=r"^resume must be a checkpoint of version 1, not 2$"):
+    with pytest.raises(ArgumentError, match=r"^resume: .*/checkpoint.npz must be .* of version 1, not 2$"):
         load_checkpoint(path)
 
 
@@ -215,14 +206,30 @@ def test_wrong_samples_are_named() -> None:
         ((samples[:, 1:], labels), "samples must be rows of 784 features, not (16, 783)"),
         ((samples, labels[1:]), "labels must be 16 whole numbers"),
         ((samples, labels + 10), "labels must be from 0 to 9"),
+        ((samples.astype(np.float32) + 1e5, labels), "samples must be finite in float16, which row 0 is not"),
+        ((np.where(np.arange(16)[:, None] == 7, np.nan, samples), labels), "which row 7 is not"),
     ):
         with pytest.raises(ArgumentError) as refused:
             tw.nn.Trainer(network, SMALL, wrong[0], wrong[1], "emulator")
         assert rule in str(refused.value)
     trainer = tw.nn.Trainer(network, SMALL, samples, labels, "emulator")
-    for rows in (np.arange(17), np.array([-1]), np.array([16])):
-        with pytest.raises(ArgumentError, match="rows must be"):
+    for rows, rule in (
+        (np.arange(17), "a multiple of the batch, 16, not 17; leave out the last 1"),
+        ([-1] * 16, "from 0 to 15"),
+        (np.arange(16) + 1, "from 0 to 15"),
+        (np.arange(32) % 16, "at most 16"),
+        (np.ones(16, bool), "integers in one row, not .*; np.flatnonzero"),
+        (np.arange(16.0), "integers in one row, not 'float64 of shape"),
+        (np.arange(16).reshape(4, 4), "integers in one row"),
+        ([[0], [1, 2]], "the numbers of samples"),
+        (3, "integers in one row"),
+    ):
+        with pytest.raises(ArgumentError, match=f"^rows must be .*{rule}"):
             trainer.train(rows)
+    assert trainer.train([*range(16)])[0].shape == (16,) and not len(trainer.train([])[0])
+    for other in (replace(SMALL, hidden=256), replace(SMALL, momentum=0.0)):
+        with pytest.raises(ArgumentError, match=r"^network must be one of the options: 0"):
+            tw.nn.Trainer(network, other, samples, labels, "emulator")
 
 
 def test_gpus_without_clusters_train_as_well(shared_updates: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,3 +253,24 @@ def test_weights_that_run_away_are_reported() -> None:
     options = replace(SMALL, rate=1e6, epochs=1)
     with pytest.raises(DeviceError, match="lower the rate"):
         tw.nn.train(options, tw.nn.load_digits(limit=80), "emulator")
+
+
+def test_weights_that_are_no_numbers_are_found_where_the_loss_is_finite_and_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hidden layers make 0 of them, so that losses are those of a network that knows nothing."""
+    digits = tw.nn.load_digits(limit=80, seed=SMALL.seed)
+    tw.nn.train(replace(SMALL, epochs=1), digits, "emulator", out=tmp_path)
+    saved = (tmp_path / "checkpoint.npz").read_bytes()
+    trainer, samples, _ = begin(SMALL, "emulator")
+    weights = trainer.read_network().layers[1].weights
+    weights[3, 5] = np.nan
+    stored = trainer._launches.layers[1].arrays["weights"]
+    assert stored is not None
+    stored.fill(tile_halves(weights))
+    losses, _ = trainer.classify(np.arange(len(samples)))
+    assert np.isfinite(losses).all() and not trainer.has_finite_weights()
+    monkeypatch.setattr(tw.nn.Trainer, "has_finite_weights", lambda _: False)
+    with pytest.raises(DeviceError, match="after epoch 2 not every"):
+        tw.nn.train(SMALL, digits, "emulator", resume=tmp_path / "checkpoint.npz", out=tmp_path)
+    assert (tmp_path / "checkpoint.npz").read_bytes() == saved
