@@ -69,6 +69,11 @@ def test_a_row_too_wide_with_nothing_beside_its_first_cell_is_one_line(
     assert lines[:2] == ["first", "second"] and len(lines) > 3
 
 
+@pytest.mark.parametrize("text", ["12345678", "  1 2   ", " " * 8])
+def test_a_line_with_just_enough_room_is_printed_as_it_is(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    assert in_terminal(monkeypatch, 8, lambda: draw.line(text)) == [text]
+
+
 def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, drawn in ((io.StringIO(), False), (Terminal(), True)):
         monkeypatch.setattr(sys, "stderr", stream)

@@ -8,7 +8,7 @@ import gc
 import os
 import weakref
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ import pytest
 
 import tilewise as tw
 from tests.pretended_gpu import FREE, TOTAL, PretendedDriver, pretend
+from tilewise import interop
+from tilewise.calls import start_on_gpu
 from tilewise.devices import gpu
 from tilewise.devices.gpu import device as gpu_device
 from tilewise.devices.gpu import driver as words
@@ -383,6 +385,21 @@ def test_an_array_of_the_host_is_copied_whatever_else_it_speaks(device: GpuDevic
 
     assert np.array_equal(device.array(OfTheHost()).numpy(), counting(3))
     assert np.array_equal(device.array([1, 2]).numpy(), [1, 2])
+
+
+@pytest.mark.parametrize(("stream", "waits"), [(None, []), (0x70, ["112 waits for 1"] * 2)])
+def test_a_product_on_another_librarys_stream_waits_for_our_work_on_its_arrays(
+    device: GpuDevice, driver: PretendedDriver, stream: int | None, waits: list[str]
+) -> None:
+    used = tuple(interop.view(name, device.array(counting(4))) for name in "ab")
+    theirs = interop.view("c", counting(4))
+    driver.taken_back()
+
+    def bound(addresses: dict[str, int], on: int | None) -> None:
+        driver.told.append(f"{addresses} on {on}")
+
+    start_on_gpu(cast(Any, bound), {"a": 5}, (*used, theirs), device, (stream,))
+    assert driver.taken_back() == [*waits, f"{{'a': 5}} on {stream}"]
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,21 @@ def test_gradients_are_refused_only_where_they_would_be_lost() -> None:
     interop.view("a", made)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
+def test_a_tangent_is_refused_where_there_is_one() -> None:
+    """And only there: in a level of differentiation too, what has no view for another reason is told that."""
+    forward = torch.autograd.forward_ad
+    plain, empty = torch.ones(2, 2), torch._efficientzerotensor((2, 2))
+    with forward.dual_level():
+        for tensor, said in (
+            (forward.make_dual(plain, plain), "carry no tangent"),
+            (empty, "have memory of its own"),
+        ):
+            with pytest.raises(ArgumentError, match=f"^a must {said}"):
+                interop.view("a", tensor)
+        assert interop.view("a", plain).ptr == plain.data_ptr()
+
+
 def fake_tensor() -> Any:
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -324,6 +324,17 @@ def test_nothing_to_compare_passes() -> None:
     assert not compare(np.ones((2, 3), np.float32), *no_terms)
 
 
+@pytest.mark.parametrize("which", ["", "a", "b", "ab"])
+def test_each_operand_with_scales_is_allowed_two_roundings_more(which: str) -> None:
+    half = np.full((1, 1), 0.5, np.float32)
+    pairs = list(zip("ab", operands(3, 5, 4, 7, np.float16), strict=True))
+    given = [Quantized(one, half) if name in which else one for name, one in pairs]
+    a, b = (one * half if name in which else one for name, one in pairs)
+    bound = bounds_of(a, b, 2 * len(which), "float32", "float64")
+    for share in (0.99, 1.01):
+        assert bool(compare(multiply(a, b) + share * bound, *given)) == (share < 1)
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 def test_products_that_tensor_cores_drop_are_allowed_of_8_bits_alone(scaled: bool) -> None:
     """What lies 14 places below the largest product is gone, of numbers with scales too."""

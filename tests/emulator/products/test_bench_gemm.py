@@ -267,6 +267,19 @@ def test_a_wrong_matrix_at_the_end_of_a_long_stack_is_told(monkeypatch: pytest.M
     assert row.status == "wrong"
 
 
+def test_the_data_of_each_product_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first has the seed that is given, and each the one behind that of the product before it."""
+    seeds = []
+
+    def note(stage: Any, case: GemmCase, dtype: str, rounds: int, seed: int, arithmetic: Any) -> GemmRow:
+        seeds.append(seed)
+        return GemmRow(case, dtype, "skipped")
+
+    monkeypatch.setattr(gemm_bench, "_measure", note)
+    gemm_bench.measure_cases(PretendStage(), [SMALL] * 3, "float32", 3, 7)
+    assert seeds == [7, 8, 9]
+
+
 def test_one_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("CUDA error: something\nand a long story")

@@ -241,6 +241,12 @@ def test_of_a_line_the_access_is_listed_that_costs_most_in_all_its_runs(shared: 
     ]  # fmt: skip
 
 
+def test_without_machine_code_an_explanation_says_how_a_verdict_is_had() -> None:
+    subject = SimpleNamespace(profile=SimpleNamespace(verdict=None))
+    (said,) = Explanation(cast(Subject, subject)).verdict
+    assert said.startswith("no verdict: of foreign PTX") and "pip install nvidia-nvjitlink" in said
+
+
 @pytest.mark.parametrize("raster", [*ORDERS])
 def test_tiles_in_flight_are_those_that_the_order_has_first(raster: str) -> None:
     """The line goes from tile to tile in their order, and the script has the orders as they are."""
