@@ -330,7 +330,7 @@ def test_a_long_folder_leaves_the_ends_of_a_title_in_the_picture(monkeypatch: py
     picture = curves.draw_learning(
         TrainingFigures(tw.nn.TrainingOptions(), "", "a GPU", source, False, epochs, network)
     )
-    assert len(titles[0]) == 72 and source in picture, "as what the picture is called, all of it"
+    assert len(titles[0]) == 82 and source in picture, "as what the picture is called, all of it"
     assert titles[0].startswith("784-512-512-512-10 on a GPU") and titles[0].endswith("/digits")
 
 

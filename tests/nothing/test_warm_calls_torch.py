@@ -229,7 +229,7 @@ def test_what_autograd_follows_is_slow(front: Front) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
-def test_a_tensor_with_a_tangent_is_refused(front: Front) -> None:
+def test_a_tensor_with_a_tangent_is_left_to_torch(front: Front) -> None:
     forward = torch.autograd.forward_ad
     a, b, c = operands()
     assert front.is_equal_and_fast(a, b, out=c)
@@ -237,7 +237,7 @@ def test_a_tensor_with_a_tangent_is_refused(front: Front) -> None:
         dual = forward.make_dual(a, empty(8, 16))
         for arguments in ((dual, b), (b.t(), dual.t())):
             assert not front.is_equal_and_fast(*arguments)
-            assert "tangent" in front.in_python(*arguments)[1][1]
+            assert front.in_python(*arguments)[1] is None  # torch has multiplied, on no device of ours
         assert not front.is_equal_and_fast(a, b, out=c)
     assert front.is_equal_and_fast(a, b, out=c)
     assert front.is_equal_and_fast(dual, b, out=c)  # what it carried went with the level

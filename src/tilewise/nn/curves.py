@@ -9,7 +9,7 @@ from tilewise.nn.training import TrainingFigures
 
 __all__ = ["draw_comparison", "draw_learning"]
 
-_TITLE_MOST = 72  # letters that a picture has room for, of the bold ones
+_TITLE_MOST = 82  # letters that a picture has room for, of the bold ones
 
 
 def draw_learning(figures: TrainingFigures) -> str:

@@ -117,6 +117,9 @@ def _reads(spec: KernelSpec, arch: str, operands: Operands) -> bool:
     return takes and _part(operands) in spec.element_types and all(map(spec.readable, operands[:2]))
 
 
+_NO_COPY = "leave copy out"
+
+
 def choose(
     operands: Operands,
     target: Target,
@@ -129,6 +132,8 @@ def choose(
     found, refused = list_candidates(operands, target, specs=specs, given=given, copy=copy)
     if found:
         return found[0]
+    if copy is False and (wanting := [one.error for one in refused if one.error.fix.startswith(_NO_COPY)]):
+        raise wanting[0]  # others refuse what no copy mends
     fix = ""
     if operands.arithmetic:  # of those that have it: that others have not says nothing
         having = [one for one in refused if _has_arithmetic(KERNELS[one.kernel], operands)] or refused
@@ -196,12 +201,12 @@ def _refuse_copy(operands: Operands, copies: tuple[str, ...], spec: KernelSpec) 
     first = getattr(operands, copies[0])
     if is_complex(operands):
         rule = "must be laid out on the device first, as all complex numbers are"
-        return ArgumentError(copies[0], rule, "copy=False", "leave copy out")
+        return ArgumentError(copies[0], rule, "copy=False", _NO_COPY)
     return ArgumentError(
         copies[0],
         f"must {spec.lies} for {spec.name} with copy=False",
         f"strides {first.row_stride, first.column_stride}",
-        "leave copy out, and it is copied on the device first",
+        f"{_NO_COPY}, and it is copied on the device first",
     )
 
 
