@@ -122,7 +122,7 @@ def without_params(launches: list[CountedLaunch]) -> list[CountedLaunch]:
     return [one._replace(params=()) for one in launches]
 
 
-def bind_uncompiled(step: Any, code: Any, arch: str, device: Any) -> BoundLaunch:
+def bind_uncompiled(step: Any, code: Any, arch: str, device: Any, after_copies: bool) -> BoundLaunch:
     """A launch whose kernel has no machine code: what is compared here are launches, not what they compute."""
     sizes = [128 if isinstance(slot, MapSlot) else len(slot.template) for slot in step.launch.args]
     parameters = tuple(Parameter(f"p{place}", "b8", size, 1) for place, size in enumerate(sizes))

@@ -364,13 +364,20 @@ def test_charts_have_a_legend_that_does_not_overlap_and_ticks_in_their_places() 
     lines = [Line(f"line {i}", [(0.0, 10.0 + i), (50.0, 90.0 - i), (100.0, 40.0)]) for i in range(3)]
     draw_lines(drawing, "Title", ("across", "up"), lines, down=20)
     texts = marks(drawing, "text")
-    names = [one for one in texts if one.text.startswith("line ")]
-    assert all(other.at["y"] - one.at["y"] > 12 for one, other in pairwise(names)) and len(names) == 3
-    keys = [one for one in marks(drawing, "line") if "thick" in one.classes]
+    names = sorted((one for one in texts if one.text.startswith("line ")), key=lambda one: one.at["x"])
+    assert len(names) == 3 and len({one.at["y"] for one in names}) == 1, "in a row"
+    keys = sorted(
+        (one for one in marks(drawing, "line") if "thick" in one.classes), key=lambda one: one.at["x1"]
+    )
     ways = marks(drawing, "polyline")
+    assert [one.text for one in names] == [one.name for one in lines]
     for name, key, way in zip(names, keys, ways, strict=True):
-        assert name.at["x"] < key.at["x1"] < key.at["x2"] < 720 and 0 < name.at["y"] - key.at["y1"] < 8
+        assert key.at["x1"] < key.at["x2"] < name.at["x"] - 6 * len(name.text) < 720
+        assert 0 < name.at["y"] - key.at["y1"] < 8
         assert key.classes.split()[0] == way.classes.split()[1]
+    assert all(name.at["x"] < key.at["x1"] for name, key in zip(names, keys[1:], strict=False)), (
+        "names end there"
+    )
     assert len({key.classes for key in keys}) == 3
     upward = [(float(one.text), one.at["y"]) for one in texts if one.text.isdigit() and one.at["x"] == 58]
     across = [
