@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -39,6 +39,8 @@ _GRAPH_SECONDS = 2e-3  # of launches in a row
 _MOST_LAUNCHES = 40
 _BLOCK = 1 << 22  # different random numbers; larger operands repeat them
 _SAMPLE = 1 << 20  # elements of a result that are compared
+_FAR = 8  # times what a matrix spans in memory from one to the next: no array is as sparse
+_LINE_BYTES = 128
 _NUMBER = 0.5  # each of an epilogue's: what is updated again and again stays finite
 _SPREAD = 16  # of random integers
 _COMPILERS = 8  # threads
@@ -118,6 +120,20 @@ def _reach(one: Operand, operands: Operands) -> tuple[int, int]:
         return 0, 1
     before = -sum(end for end in ends if end < 0)
     return before, before + sum(end for end in ends if end > 0) + 1
+
+
+def bring_together(operands: Operands) -> Operands:
+    """The operands with the matrices of a list near one another, as aligned as they are: two lie anywhere in memory."""
+    a, b, c, *extras = map(_bring_together, (*operands[:3], *operands.extras))
+    return operands._replace(a=a, b=b, c=c, extras=tuple(extras))
+
+
+def _bring_together(one: Operand) -> Operand:
+    span = (one.rows - 1) * abs(one.row_stride) + (one.columns - 1) * abs(one.column_stride) + 1
+    if one.by_pointers or len(one.stack) != 1 or abs(one.stack[0]) <= _FAR * span:
+        return one
+    line = max(_LINE_BYTES // one.itemsize, 1)
+    return replace(one, stack=(ceil_div(span, line) * line + one.stack[0] % line,))
 
 
 def _matrix_reach(one: Operand) -> int:

@@ -16,7 +16,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tilewise import calls, warm_calls
-from tilewise.bench.plan_trials import ProductArrays, ReadyPlan, bind_all, make_ready, time_in_turns
+from tilewise.bench.plan_trials import (
+    ProductArrays,
+    ReadyPlan,
+    bind_all,
+    bring_together,
+    make_ready,
+    time_in_turns,
+)
 from tilewise.bench.progress import Progress, ignore_progress
 from tilewise.devices import Device
 from tilewise.devices import device as resolve
@@ -154,6 +161,7 @@ def tune_operands(
         raise ArgumentError(" and ".join(operands.split), "must not be split before, to be tuned")
     if _is_empty(operands):
         raise ArgumentError("m, n and batch", "must be at least 1, to be tuned", str(operands.problem()))
+    operands = bring_together(operands)
     listed, refused = list_candidates(operands, target)
     if not listed:
         raise refused[0].error

@@ -239,6 +239,17 @@ def test_whatever_a_program_multiplies_is_measured_as_it_lies() -> None:
     np.testing.assert_allclose(sums, (a @ b).sum(0), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("step", [1 << 40, -(1 << 40) - 24, (1 << 40) + 3])
+def test_matrices_that_lie_far_apart_are_measured_side_by_side(step: int) -> None:
+    """Two of a list may lie terabytes from one another; what is measured is the same kind of product."""
+    dense = operands_of(20, 24, 40, dtype="float16", batch=2)
+    far = dense._replace(b=replace(dense.b, stack=(step,)))
+    near = plan_trials.bring_together(far)
+    assert (near.a, near.c) == (dense.a, dense.c) and 40 * 24 <= near.b.stack[0] < 40 * 24 + 2 * 64
+    assert (near.b.stack[0] - step) % 64 == 0 and describe_operands(near) == describe_operands(far)
+    assert tune_module.tune_operands(far, open_emulator(), most=2).tried
+
+
 def test_a_plan_that_no_kernel_has_any_more_is_measured_anew() -> None:
     operands = operands_of(40, 24, 72)
     kept = tw.tune(40, 24, 72, most=2).kept
