@@ -148,6 +148,7 @@ CASES = (
     Case("h200", (2048, 2048, 1000), "float32", {"arithmetic": "tf32"}),
     Case("h200", (2048, 1536, 1024), "float32", {"arithmetic": "exact32", "layout": "nt"}),
     Case("h200", (512, 512, 4096), "float32"),
+    Case("h200", (2304, 2304, 2304), "float32"),
     Case("h200", (640, 512, 300), "float32", {"batch": 3, "layout": "tt"}),
     Case("h200", (256, 384, 512), "complex64"),
     Case("h200", (256, 384, 512), "complex128", {"layout": "nt"}),
@@ -326,6 +327,11 @@ def _listed(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
+def _values(values: Sequence[int | str]) -> str:
+    """Those that a setting may have."""
+    return f"{values[0]} … {values[-1]}" if isinstance(values, range) else ", ".join(map(str, values))
+
+
 def _argument(slot: Slot | MapSlot) -> str:
     """A parameter of a kernel: its numbers of 32 bits, or what a map describes; and where addresses are filled in."""
     if isinstance(slot, MapSlot):
@@ -348,7 +354,7 @@ def of_kernel(name: str) -> str:
     shown = {one.name: getattr(spec, one.name) for one in fields(spec) if one.name != "settings"}
     plain = {key: value for key, value in shown.items() if not (callable(value) or isinstance(value, Path))}
     lines = [f"[the kernel {name}]", f"{_listed(plain)}; file {spec.file.name}"]
-    lines += [f"{key}: {', '.join(map(str, values))}" for key, values in spec.settings.items()]
+    lines += [f"{key}: {_values(values)}" for key, values in spec.settings.items()]
     for element in spec.element_types:
         operands = operands_of(512, 512, 512, dtype=element, layout="nt")
         usual = spec.for_types(operands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ class Rung:
         return self.spec.entries
 
     @property
-    def settings(self) -> Mapping[str, tuple[int | str, ...]]:
+    def settings(self) -> Mapping[str, Sequence[int | str]]:
         """Each compile-time choice with the values that it may have, the default first."""
         return self.spec.settings
 

@@ -62,9 +62,19 @@ def even_parts(tiles: int, most: int, sms: int, resident: int) -> list[int]:
     ]  # fmt: skip
 
 
+def tail_parts(tail: int, most: int, at_once: int) -> list[int]:
+    """In how many parts K of the last tiles may be: those that end before fewer parts do, and before whole tiles."""
+    ends = {parts: up(tail * parts, at_once) / parts for parts in range(1, min(most, 16) + 1)}
+    return [
+        parts for parts in ends if parts > 1 and ends[parts] < min(ends[fewer] for fewer in range(1, parts))
+    ]
+
+
 @given(m=SIZE, n=SIZE, k=SIZE, batch=st.sampled_from([1, 3]), sms=SMS)
 @example(m=256, n=256, k=16384, batch=1, sms=132)
 @example(m=1536, n=1536, k=1536, batch=1, sms=132)
+@example(m=4096, n=4096, k=4096, batch=1, sms=132)
+@example(m=2304, n=2304, k=700, batch=1, sms=132)
 @examples
 def test_simt_has_tiles_that_the_result_half_fills_and_parts_of_k_that_fill_the_sms_evenly(
     m: int, n: int, k: int, batch: int, sms: int
@@ -78,9 +88,12 @@ def test_simt_has_tiles_that_the_result_half_fills_and_parts_of_k_that_fill_the_
         tiles = up(m, rows) * up(n, columns)
         most = max(min(k // 64, 64, 5 * sms * resident // tiles), 1) if batch == 1 else 1
         counts = even_parts(tiles, most, sms, resident)
-        expected += [(f"{rows}x{columns}x{depth}", count) for count in counts]
+        expected += [(f"{rows}x{columns}x{depth}", count, 0) for count in counts]
+        if batch == 1 and tiles > sms * resident and (tail := tiles % (sms * resident)):
+            counts = tail_parts(tail, k // 64, sms * resident)
+            expected += [(f"{rows}x{columns}x{depth}", count, tail) for count in counts]
     operands = operands_of(m, n, k, batch=batch)
-    assert rows_of(proposed("simt", operands, sms), "partition", "parts") == sorted(expected)
+    assert rows_of(proposed("simt", operands, sms), "partition", "parts", "tail") == sorted(expected)
 
 
 @pytest.mark.parametrize(

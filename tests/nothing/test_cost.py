@@ -206,6 +206,7 @@ def test_partial_sums_are_written_and_read_and_added_up_by_a_launch_for_each() -
     [
         ("vector", (1, 96, 4096), {"parts": 4}),
         ("simt", (64, 96, 4096), {"parts": 4}),
+        ("simt", (64, 96, 4096), {"parts": 4, "partition": "32x32x16", "tail": 6}),
         ("wgmma", (64, 96, 4096), {"parts": 4}),
         ("mma", (64, 96, 4096), {"split": 4}),
     ],
@@ -214,11 +215,20 @@ def test_sums_of_parts_of_k_are_written_and_read_once(
     kernel: str, sizes: tuple[int, int, int], given: dict[str, int]
 ) -> None:
     spec, operands = KERNELS[kernel], operands_of(*sizes, dtype="float32" if kernel == "simt" else "bfloat16")
-    for parts in (given, dict.fromkeys(given, 1)):
+    for parts in (given, {}):
         settings = spec.complete({**spec.for_types(operands), **parts})
         least = 4 * sizes[0] * sizes[1] * 4 if parts is given else 0
         assert spec.work(operands, settings).extra_bytes == 2 * spec.workspace(operands, settings)
         assert spec.workspace(operands, settings) == pytest.approx(least, rel=0.1)
+
+
+def test_the_last_tiles_take_a_wave_that_is_as_short_as_their_parts() -> None:
+    """Ten tiles on four SMs: three waves; in four parts, the last two, two waves and two of a quarter of the steps."""
+    target = on(4, replace(FREE, macs_per_clock=64.0))
+    one, two = Work("unit", TILE, 256), Work("unit", TILE, 256, parts=4, tail=2)
+    operands = operands_of(TILE.m * 10, TILE.n, TILE.k * 64)
+    whole, tail = (estimate(work, operands, target).terms for work in (one, two))
+    assert tail["math"] + tail["waves"] == pytest.approx((whole["math"] + whole["waves"]) * 2.5 / 3)
 
 
 def test_the_first_reason_against_a_kernel_is_told() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ class RungCard:
     only: bool  # it runs on that arch and on no newer one
     operand_types: tuple[str, ...]
     result_types: tuple[str, ...]
-    settings: Mapping[str, tuple[int | str, ...]]
+    settings: Mapping[str, Sequence[int | str]]
     entries: tuple[str, ...]
     example: Size
     launch: str
@@ -54,7 +54,7 @@ class RungCard:
         return asdict(self)
 
 
-def _listed(values: tuple[int | str, ...]) -> str:
+def _listed(values: Sequence[int | str]) -> str:
     return f"{values[0]}…{values[-1]}" if len(values) > _MANY else "|".join(map(str, values))
 
 

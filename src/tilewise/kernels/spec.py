@@ -8,7 +8,7 @@ of its arguments is a slot, bytes with gaps that the address of an operand fills
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -115,6 +115,7 @@ class Work:
     split_in_cluster: bool = False  # whether the blocks of a cluster have the slices of a tile
     parts: int = 1  # slices of K besides, whose sums another launch adds up
     parts_in_turn: int = 1  # of those that a thread of it adds up, one after another
+    tail: int = 0  # of tiles, the last ones, that alone are in parts; 0: all are
     tiles: int = 1  # of C that a block computes one after another
     pingpong: bool = False  # whether it stores one of them while it multiplies the next
     exchanged: bool = False  # whether the block is one of C's transpose
@@ -180,7 +181,7 @@ class KernelSpec:
     work: Callable[[Operands, Settings], Work]
     least: tuple[int, int] = (7, 5)  # compute capability
     arch: str | None = None  # the only one it can be compiled for, if there is one
-    settings: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    settings: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     refuse: Callable[[Operands, Settings], ArgumentError | None] = lambda _operands, _settings: None
     refuse_arch: Callable[[Settings, str], ArgumentError | None] = lambda _settings, _arch: None
     proposes_on: Callable[[Settings, str], bool] = lambda _settings, _arch: (

@@ -117,18 +117,20 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     clusters = ceil_div(tiles_m, cluster) * tiles_n * split * work.parts * batch
     if operands.groups:  # whose last tile has half its rows, on average
         clusters = math.ceil(operands.groups * (m / block.m + 0.5) * tiles_n)
-    per_sm = ceil_div(ceil_div(clusters, work.tiles), _count_slots(work, target))
-    resident = count_resident(work, target)
-    waves, rest = divmod(per_sm, resident)
     steps = ceil_div(ceil_div(k, block.k), split * work.parts)
+    launched = [(clusters, steps)]
+    if work.tail:
+        launched = [(tiles_m * tiles_n - work.tail, ceil_div(k, block.k)), (work.tail * work.parts, steps)]
+    multiplied = sum(count * of_each for count, of_each in launched)
+    waves = [wave for count, of_each in launched for wave in _waves(work, count, of_each, target)]
 
     step_bytes = block.k * (item_a * min(block.m, m) + item_b * min(block.n, n) / cluster)
     read_bytes = batch * k * (item_a * m + item_b * n)
-    cold = min(read_bytes / max(clusters * cluster * steps * step_bytes, 1), 1.0)
+    cold = min(read_bytes / max(multiplied * cluster * step_bytes, 1), 1.0)
     # Where few SMs read, L2 has time for lines that are read in part.
     more = constants.straddling * work.straddling + constants.cut_lines * work.cut
     l2_bytes = step_bytes * (1 + more * min(clusters * cluster / target.sms, 1.0))
-    spent = _spend(work, operands, (m, n), constants, (steps, l2_bytes, cold), (waves, resident, rest))
+    spent = _spend(work, operands, (m, n), constants, (l2_bytes, cold), waves)
 
     seconds = 1 / constants.clock
     terms = {name: clocks * seconds for name, clocks in spent.items()}
@@ -154,8 +156,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     # Nothing is read until the first bytes of a block are asked for, nor while its last tile is stored.
     memory += unit.idle_memory * (terms["fill"] + terms["store"] / work.tiles)
     macs = block.m * block.n * block.k
-    multiplied = clusters * cluster * steps
-    joules = multiplied * (macs * unit.joules_per_mac + step_bytes * constants.joules_per_l2_byte)
+    joules = multiplied * cluster * (macs * unit.joules_per_mac + step_bytes * constants.joules_per_l2_byte)
     power = joules / (constants.watts * (constants.sustained if useful > constants.peak_seconds else 1))
     whole = _overlap(blocks, memory, power) + terms["launch"] + terms["passes"]
 
@@ -188,6 +189,14 @@ def _count_slots(work: Work, target: Target) -> int:
     return held * (blocks // work.cluster)
 
 
+def _waves(work: Work, blocks: int, steps: int, target: Target) -> list[tuple[int, int, int]]:
+    """The waves of an SM: full ones of as many blocks as it holds at once, and one of the rest."""
+    per_sm = ceil_div(ceil_div(blocks, work.tiles), _count_slots(work, target))
+    resident = count_resident(work, target)
+    count, rest = divmod(per_sm, resident)
+    return [wave for wave in ((count, resident, steps), (1, rest, steps)) if wave[0] * wave[1]]
+
+
 def count_resident(work: Work, target: Target) -> int:
     """How many blocks an SM holds at once: as the registers allow, and the shared memory of the target."""
     if not work.shared_bytes:
@@ -202,17 +211,16 @@ def _spend(
     operands: Operands,
     size: tuple[int, int],
     constants: Constants,
-    loop: tuple[int, float, float],
-    blocks: tuple[int, int, int],
+    step_bytes: tuple[float, float],
+    blocks: list[tuple[int, int, int]],
 ) -> dict[str, float]:
     """The clocks of the SM that has the most blocks, by what they are spent on.
 
-    ``size`` is that of C as the kernel sees it; ``loop`` how many steps a tile takes, the bytes that L2 reads for each,
-    and the share of them that no other block reads first; ``blocks`` how many full waves an SM has, of how many
-    blocks, and how many blocks in a last one.
+    ``size`` is that of C as the kernel sees it; ``step_bytes`` those that L2 reads for a step, and the share of them
+    that no other block reads first; ``blocks`` how many waves an SM has, of how many blocks of how many steps.
     """
     unit, block = constants.units[work.unit], work.block
-    (steps, l2_bytes, cold), (waves, most, rest) = loop, blocks
+    l2_bytes, cold = step_bytes
     item = operands.a.itemsize
 
     # What one block's step takes of an SM, in clocks, by each of what it needs.
@@ -238,11 +246,8 @@ def _spend(
         turns = constants.cluster_turns if work.pingpong else 1.0
         latency = max(latency, taken * turns / constants.cluster_bytes_per_clock)
 
-    # The blocks of an SM: full waves of as many as it holds at once, and one of the rest.
     clocks = {"math": 0.0, "latency": 0.0, "L2": 0.0, "narrow loads": 0.0, "fill": 0.0, "store": 0.0}
-    for count, resident in ((waves, most), (1, rest)):
-        if not count * resident:
-            continue
+    for count, resident, steps in blocks:
         loops = count * work.tiles * steps
         busy = resident * math + wait
         slowest = max(busy + resident * narrow, latency + narrow)

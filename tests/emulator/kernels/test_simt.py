@@ -99,6 +99,25 @@ def test_parts_of_k_are_added_up(parts: int) -> None:
     check((70, 45, 17), parts=parts, partition="32x32x16", result="float16")
 
 
+@pytest.mark.few("9-3-late")
+@pytest.mark.parametrize("order", ["eager", "late", 5])
+@pytest.mark.parametrize(("tail", "parts"), [(1, 2), (9, 3), (4, 7)])
+def test_the_last_tiles_alone_may_be_in_parts(tail: int, parts: int, order: Any) -> None:
+    """Of nine, which end inside of C; all of them, too. More parts than steps leave some without any."""
+    given: dict[str, Any] = {"partition": "32x32x16", "parts": parts, "tail": tail, "order": order}
+    check((70, 77, 90), **given)
+    check((70, 77, 49), layout="tt", pad=1, result="float16", **given)
+
+
+def test_the_last_tiles_parts_go_by_the_same_epilogue() -> None:
+    """Two bands of rows of tiles, so that the last tiles lie one below another; the same bits every time."""
+    a, b, bias = operand((300, 40), False, 1), operand((40, 66), True, 0), operand((1, 66), True, 0)[0]
+    epilogue = tw.epilogue("relu(acc + bias) * 2", bias=bias)
+    chosen = Choice(specs=(SPEC,), settings=(("partition", "32x32x16"), ("parts", 2), ("tail", 11)))
+    first, again = (multiply(a, b, None, EMULATOR, chosen, epilogue) for _ in range(2))
+    assert compare(first, a, b, epilogue=epilogue, terms=2).ok and (first == again).all()
+
+
 @pytest.mark.few(33)
 @pytest.mark.parametrize("parts", [8, 15, 16, 33, 64])
 def test_threads_that_share_the_parts_of_a_run_add_up_all(parts: int) -> None:
@@ -135,8 +154,9 @@ def test_the_checker_finds_nothing() -> None:
     """Where parts of K are added up, whose sums go through shared memory as results do, and copies of zeros before them."""
     for n, layout in ((50, "nn"), (48, "tn")):
         operands = operands_of(40, n, 40, layout=layout)
-        settings = SPEC.complete({"partition": "64x64x16", "parts": 2, **lie(operands)})
-        assert tw.check(SPEC.plan(operands, "h200", settings), "late") == []
+        for tail in (0, 1):
+            settings = SPEC.complete({"partition": "32x32x16", "parts": 2, "tail": tail, **lie(operands)})
+            assert tw.check(SPEC.plan(operands, "h200", settings), "late") == []
 
 
 def test_it_is_planned_for_large_products_of_float32() -> None:
@@ -159,6 +179,12 @@ def test_what_it_cannot_have_is_refused() -> None:
     stack = Operands.of(Problem(64, 64, 64, 2))
     with pytest.raises(ArgumentError, match="parts must be 1 for stacks, not 2"):
         SPEC.check(stack, SPEC.complete({"parts": 2}))
+    with pytest.raises(ArgumentError, match="tail must be 0 where K is in one part, not 1"):
+        SPEC.check(Operands.of(Problem(64, 64, 64)), SPEC.complete({"tail": 1}))
+    with pytest.raises(ArgumentError, match="tail must be at most 1, as there are tiles, not 2"):
+        SPEC.check(Operands.of(Problem(64, 64, 64)), SPEC.complete({"parts": 2, "tail": 2}))
+    with pytest.raises(ArgumentError, match="tail must be one of 0, 1, …, 16383, not 16384"):
+        SPEC.complete({"parts": 2, "tail": 16384})
     sums = np.empty(8, np.float32)
     with pytest.raises(ArgumentError, match="must add up no columns or rows for kernel simt"):
         multiply(
@@ -174,7 +200,8 @@ def test_sums_stay_in_registers_and_banks_do_not_conflict(partition: str, in_pai
     """Spills would cost more than anything else; what is turned on its way is put into 32 banks."""
     if in_pairs and not SHAPES[partition].takes_pairs:
         return
-    settings = SPEC.complete({"partition": partition, "in_pairs": in_pairs})
-    built = SPEC.code(settings).kernel("simt", "sm_90a").build()
-    resources = built.entries["simt"].resources
-    assert resources is not None and resources.spills == 0
+    for parts in ({}, {"parts": 2, "tail": 1}):
+        settings = SPEC.complete({"partition": partition, "in_pairs": in_pairs, **parts})
+        built = SPEC.code(settings).kernel("simt", "sm_90a").build()
+        resources = built.entries["simt"].resources
+        assert resources is not None and resources.spills == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise.kernels.epilogue import HEADER, epilogue_header, epilogue_slot
@@ -9,16 +10,32 @@ from tilewise.kernels.spec import KernelSource, Step
 from tilewise.kernels.stack import stack_slot, table_size
 from tilewise.launch import Launch
 from tilewise.operands import Operand, Operands, alignment_of, ceil_div
-from tilewise.problem import finished_type
+from tilewise.problem import Tile, finished_type
 from tilewise.slots import constant
 
-__all__ = ["add_blocks", "add_step", "parts_bytes", "parts_in_turn", "parts_of"]
+__all__ = ["Tail", "add_blocks", "add_step", "parts_bytes", "parts_in_turn", "parts_of"]
 
 RUN = 4  # neighbours in a row of C that a thread has
 THREADS = 256
 MOST_SHARERS, LEAST_PARTS = 8, 4  # threads that share the parts of a run, and parts that each has then
 ENOUGH_THREADS = 1 << 17  # for a GPU's memory to be busy
 _FILE = Path(__file__).with_suffix(".cu")
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last ``count`` tiles of a matrix, behind as many ``whole`` ones, where they alone are in parts."""
+
+    tile: Tile
+    whole: int
+    count: int
+
+    def sums(self, parts: int) -> Operand:
+        """Their sums, as they lie in the workspace: tiles one behind another, then those of the next part."""
+        return Operand("workspace", parts * self.count * self.tile.m, self.tile.n, self.tile.n, "float32")
+
+    def sum_bytes(self, parts: int) -> int:
+        return parts * self.count * self.tile.m * self.tile.n * 4
 
 
 def parts_of(operands: Operands, sums: str = "float32") -> Operand:
@@ -36,30 +53,34 @@ def parts_bytes(operands: Operands, count: int, sums: str = "float32") -> int:
     return count * operands.batch * one.stack[0] * one.itemsize
 
 
-def add_blocks(operands: Operands, count: int) -> int:
+def add_blocks(operands: Operands, count: int, tail: Tail | None = None) -> int:
     """Blocks of the launch that adds them up."""
-    return ceil_div(_runs(operands), THREADS // _sharers(operands, count)) * operands.batch
+    return ceil_div(_runs(operands, tail), THREADS // _sharers(operands, count, tail)) * operands.batch
 
 
-def parts_in_turn(operands: Operands, count: int) -> int:
+def parts_in_turn(operands: Operands, count: int, tail: Tail | None = None) -> int:
     """How many of them a thread adds up, one after another."""
-    return ceil_div(count, _sharers(operands, count))
+    return ceil_div(count, _sharers(operands, count, tail))
 
 
-def _sharers(operands: Operands, count: int) -> int:
+def _sharers(operands: Operands, count: int, tail: Tail | None) -> int:
     """Threads that share the parts of a run: several, where there are few runs and many parts."""
-    sharers, runs = 1, _runs(operands) * operands.batch
+    sharers, runs = 1, _runs(operands, tail) * operands.batch
     while sharers < MOST_SHARERS and runs * sharers < ENOUGH_THREADS and count >= 2 * sharers * LEAST_PARTS:
         sharers *= 2
     return sharers
 
 
-def _runs(operands: Operands) -> int:
-    """Runs of neighbours in the rows of one matrix."""
+def _runs(operands: Operands, tail: Tail | None = None) -> int:
+    """Runs of neighbours in the rows of one matrix, or of its tail."""
+    if tail is not None:
+        return tail.count * tail.tile.m * tail.tile.n // RUN
     return operands.c.rows * ceil_div(operands.c.columns, RUN)
 
 
-def add_step(operands: Operands, count: int, resident: int = 1, sums: str = "float32") -> Step:
+def add_step(
+    operands: Operands, count: int, resident: int = 1, sums: str = "float32", tail: Tail | None = None
+) -> Step:
     """The launch that adds them up and stores C.
 
     An SM holds ``resident`` blocks of the kernel that left them at once. If that is one, its next launch may begin
@@ -69,16 +90,17 @@ def add_step(operands: Operands, count: int, resident: int = 1, sums: str = "flo
     apart = (c.row_stride if c.rows > 1 else 0, *c.stack)
     wide = alignment_of(c.alignment, *(step * c.itemsize for step in apart)) >= min(RUN * c.itemsize, 16)
     args = (
-        parts_of(operands, sums).pointer(),
+        (parts_of(operands, sums) if tail is None else tail.sums(count)).pointer(),
         c.strided(),
         stack_slot(operands),
         constant("I", wide),
+        constant("I", 0 if tail is None else tail.whole),
         epilogue_slot(operands),
     )
     headers = () if form.is_plain else ((HEADER, epilogue_header(form, finished_type(sums))),)
-    defines = (
+    defines: tuple[tuple[str, object], ...] = (
         ("PARTS", count),
-        ("SHARERS", _sharers(operands, count)),
+        ("SHARERS", _sharers(operands, count, tail)),
         ("SUM", sums),
         ("RESULT", c.dtype),
         ("THREADS", THREADS),
@@ -86,6 +108,8 @@ def add_step(operands: Operands, count: int, resident: int = 1, sums: str = "flo
         ("POINTERS", table_size(operands)),
         ("EXTRA_POINTERS", sum(one.pointers for one in form.arrays)),
     )
+    if tail is not None:
+        defines += (("TILE_M", tail.tile.m), ("TILE_N", tail.tile.n))
     code = KernelSource(_FILE, defines, headers)
-    launch = Launch((add_blocks(operands, count), 1, 1), (THREADS, 1, 1), args, programmatic=True)
+    launch = Launch((add_blocks(operands, count, tail), 1, 1), (THREADS, 1, 1), args, programmatic=True)
     return Step("add_parts", launch, code)

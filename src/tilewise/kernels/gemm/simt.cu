@@ -7,6 +7,9 @@
 //
 // Complex numbers (IN_PAIRS): A and C as real and imaginary parts in turn, so that K counts parts; B's rows lie so, too,
 // and each is multiplied by two columns of A: as it is, and as -im and re in turn.
+//
+// K may be in PARTS, of which each leaves its sums in memory. With a TAIL those are of the last tiles alone, too few to be
+// one for each SM: their parts keep all SMs busy to the end.
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N, thread 8×(WARP_N / 4): pieces of 4 rows and 4 columns.
 #include <tilewise/async_copy.cuh>
 #include <tilewise/dependent_launch.cuh>
@@ -65,8 +68,11 @@
 #ifndef PARTS // of K: each leaves its sums in memory, for add_parts.cu
 #define PARTS 1
 #endif
+#ifndef TAIL // 1: of the last tiles alone, the others are whole
+#define TAIL 0
+#endif
 
-#if PARTS > 1 // what a block stores, and what happens to it before
+#if PARTS > 1 && !TAIL // what a block stores, and what happens to it before
 using Result = float;
 using Fused = PlainEpilogue;
 #else
@@ -83,6 +89,7 @@ static_assert(A_BYTES == 4 || !A_ALONG_K, "what is turned is copied by elements"
 static_assert(B_BYTES == 4 || B_ALONG_N, "what is turned is copied by elements");
 static_assert(!WHOLE_COPIES || (A_BYTES == 16 && B_BYTES == 16), "whole ones bring 16 bytes");
 static_assert(B_ALONG_N || !IN_PAIRS, "pairs lie side by side");
+static_assert(PARTS > 1 || !TAIL, "whose tiles are in parts");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
@@ -218,7 +225,7 @@ using Box = float[BOX_ROWS][BOX_PITCH];
 static_assert(AT_ONCE * ROWS_OF_ALL <= STAGES * sizeof(Stage), "each warp has a box");
 
 // Stores the rows of a box, as far as C goes: row i of the box is row `row` + (i % 8)·4 + i / 8 of C.
-template <typename Finish>
+template <typename Result, typename Finish>
 inline __device__ void store_box(const Box &box, const Matrix<Result> &c, unsigned row, unsigned column,
                                  const Finish &finish, bool wide)
 {
@@ -242,7 +249,7 @@ inline __device__ void store_box(const Box &box, const Matrix<Result> &c, unsign
 
 // Stores the warp's sums, which begin at `row` and `column` of C: in whole rows, some at a time, so that what is done to
 // each of them stands in few places of the code, which takes less time to compile.
-template <typename Finish>
+template <typename Result, typename Finish>
 inline __device__ void store_sums(const float (&sums)[THREAD_M][THREAD_N], Box &box, const Matrix<Result> &c,
                                   unsigned row, unsigned column, const Finish &finish, bool wide)
 {
@@ -263,27 +270,53 @@ inline __device__ void store_sums(const float (&sums)[THREAD_M][THREAD_N], Box &
     }
 }
 
-// `wide`: rows of C begin at multiples of 4 elements that can be stored at once.
+// What a block multiplies: a tile of C, all of it or a part of K; or a tile of that matrix of a stack.
+struct Share {
+    unsigned tile;
+    unsigned which; // part, or matrix
+    bool in_parts;
+
+    // Of so many `tiles` of a matrix as many are `whole`.
+    __device__ Share(unsigned tiles, unsigned whole)
+        : tile(blockIdx.x % tiles), which(blockIdx.x / tiles), in_parts(PARTS > 1)
+    {
+        if (!TAIL) return;
+        in_parts = blockIdx.x >= whole;
+        which = in_parts ? (blockIdx.x - whole) / (tiles - whole) : 0;
+        tile = blockIdx.x - which * (tiles - whole);
+    }
+};
+
+// `wide`: rows of C begin at multiples of 4 elements that can be stored at once. So many tiles are `whole`, and `parts` the
+// sums of the others: of a part of each, one tile behind another, then those of the next part.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     simt(Strided<const float> a, Strided<const float> b, Strided<Result> c, const __grid_constant__ Stack stack,
-         unsigned wide, const __grid_constant__ Epilogue epilogue)
+         unsigned wide,
+#if TAIL
+         unsigned whole, float *parts,
+#endif
+         const __grid_constant__ Epilogue epilogue)
 {
+#if !TAIL
+    constexpr unsigned whole = 0;
+#endif
     extern __shared__ __align__(16) char dynamic[];
     Stage *stages = reinterpret_cast<Stage *>(dynamic);
 
     const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
     const unsigned tiles = tile_rows * tile_columns;
-    const TileIndex tile = RASTER(blockIdx.x % tiles, tile_rows, tile_columns);
-    // Parts of K are as matrices of a stack.
-    const InStack matrix = PARTS > 1 ? InStack{0, blockIdx.x / tiles} : stack[blockIdx.x / tiles];
+    const Share share(tiles, whole);
+    const TileIndex tile = RASTER(share.tile, tile_rows, tile_columns);
+    // Parts of K are as matrices of a stack; of a tail's, C is one matrix.
+    const InStack matrix = TAIL ? InStack{} : PARTS > 1 ? InStack{0, share.which} : stack[share.which];
     if (PARTS == 1) a.select(stack.of_a(matrix)), b.select(stack.of_b(matrix));
     c.select(PARTS > 1 ? matrix : stack.of_c(matrix));
     const unsigned first_row = tile.row * BLOCK_M, first_column = tile.column * BLOCK_N;
 
     const unsigned all = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0);
-    const unsigned begin = all * 1ull * matrix.inner / PARTS * (PARTS > 1);
-    const unsigned steps = PARTS > 1 ? all * (matrix.inner + 1ull) / PARTS - begin : all;
+    const unsigned begin = share.in_parts ? all * 1ull * share.which / PARTS : 0;
+    const unsigned steps = share.in_parts ? all * (share.which + 1ull) / PARTS - begin : all;
     const unsigned depth = min(a.columns - begin * BLOCK_K, steps * BLOCK_K);
     Copier<BLOCK_M, BLOCK_K, PITCH_A, A_ALONG_K, A_BYTES> copier_a(
         a.at(first_row, begin * BLOCK_K), a.column_stride, a.row_stride, c.rows - first_row);
@@ -345,15 +378,26 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 
     free_registers(sums, c.rows >> 31);
 
+    async_copy::wait<0>(); // also those of zeros, for steps beyond the last
+    __syncthreads();       // all have read the last stage
+    Box &box = reinterpret_cast<Box *>(dynamic)[warp];
+    const unsigned own_row = warp % WARPS_M * WARP_M, own_column = warp / WARPS_M * WARP_N; // of the warp in the tile
+#if TAIL
+    if (share.in_parts) {
+        const size_t before = size_t(share.which) * (tiles - whole) + (share.tile - whole); // tiles
+        const Matrix<float> to = {BLOCK_N, BLOCK_M, BLOCK_N, parts + before * (BLOCK_M * BLOCK_N)};
+        store_sums(sums, box, to, own_row, own_column, PlainEpilogue(), true);
+        return;
+    }
+#endif
     // Rows of sums are stored to their end, since add_parts.cu reads whole runs of them.
-    const Matrix<Result> to = {PARTS > 1 ? unsigned(c.row_stride) : c.columns, c.rows, unsigned(c.row_stride), c.elements};
-#if PARTS > 1
+    const bool all_are_parts = PARTS > 1 && !TAIL;
+    const Matrix<Result> to = {all_are_parts ? unsigned(c.row_stride) : c.columns, c.rows, unsigned(c.row_stride),
+                               c.elements};
+#if PARTS > 1 && !TAIL
     const Fused finish;
 #else
     const Fused finish = epilogue.in_stack(stack, matrix);
 #endif
-    async_copy::wait<0>(); // also those of zeros, for steps beyond the last
-    __syncthreads();       // all have read the last stage
-    Box &box = reinterpret_cast<Box *>(dynamic)[warp];
-    store_sums(sums, box, to, first_row + warp % WARPS_M * WARP_M, first_column + warp / WARPS_M * WARP_N, finish, wide);
+    store_sums(sums, box, to, first_row + own_row, first_column + own_column, finish, wide);
 }

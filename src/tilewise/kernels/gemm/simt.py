@@ -1,7 +1,8 @@
 """Launch of the kernel for float32 on the SIMT units: operands that have their neighbours along either axis, stacks.
 
 What lies along K is turned on its way to shared memory, four bytes at a time; what begins anywhere is copied so, too.
-Where tiles of C are few, blocks share K: each leaves its sums in the workspace, and another launch adds them up.
+Where tiles of C are few, blocks share K: each leaves its sums in the workspace, and another launch adds them up. Where
+they are many, but the last of them too few for all SMs, blocks share K of those alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.gemm.add_parts import add_step, parts_bytes, parts_in_turn, parts_of
+from tilewise.kernels.gemm.add_parts import Tail, add_step, parts_bytes, parts_in_turn, parts_of
 from tilewise.kernels.gemm.arrange import ends_whole
 from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
 from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
@@ -27,6 +28,8 @@ PIECE = 4  # elements in 16 bytes
 PARTS = tuple(range(1, 65))
 MOST_WAVES = 5  # of blocks that an SM holds at once, where K is in parts
 LEAST_DEPTH = 64  # of K that a part has, if it is proposed
+MOST_TAIL = 1 << 14  # tiles: more than the SMs of a GPU hold at once
+MOST_TAIL_PARTS = 16  # that are proposed
 ANYWAY = {"a_bytes": 4, "b_bytes": 4, "whole_copies": 0}  # what may be asked for, however the operands lie
 
 
@@ -129,10 +132,24 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
         yield {**found, "partition": name, "parts": 1}
         if operands.batch != 1:
             continue
-        for parts in even_parts(
-            count_tiles(operands, shape), min(k // LEAST_DEPTH, PARTS[-1]), sms, shape.resident
-        ):
+        tiles, most = count_tiles(operands, shape), min(k // LEAST_DEPTH, PARTS[-1])
+        for parts in even_parts(tiles, most, sms, shape.resident):
             yield {**found, "partition": name, "parts": parts}
+        tail = tiles % (sms * shape.resident) if tiles > sms * shape.resident else 0
+        for parts in tail_parts(tail, min(most, MOST_TAIL_PARTS), sms * shape.resident):
+            yield {**found, "partition": name, "parts": parts, "tail": tail}
+
+
+def tail_parts(tail: int, most: int, at_once: int) -> Iterator[int]:
+    """In how many parts the K of the last tiles is worth being multiplied, of which the SMs hold more ``at_once``: each
+    number with which they take less time than with any smaller one."""
+    if not tail:
+        return
+    least = 1.0  # of the time that a whole tile takes
+    for parts in range(2, most + 1):
+        if (turns := ceil_div(tail * parts, at_once) / parts) < least:
+            least = turns
+            yield parts
 
 
 def even_parts(tiles: int, most: int, sms: int, resident: int) -> Iterator[int]:
@@ -153,6 +170,12 @@ def even_parts(tiles: int, most: int, sms: int, resident: int) -> Iterator[int]:
             yield parts
         if each >= resident:
             best = max(best, share)
+
+
+def tail_of(operands: Operands, settings: Settings) -> Tail | None:
+    """The last tiles, if they alone are in parts."""
+    shape, count = shape_of(settings), int(settings["tail"])
+    return Tail(shape.block, count_tiles(operands, shape) - count, count) if count else None
 
 
 def count_tiles(operands: Operands, shape: Shape) -> int:
@@ -183,12 +206,18 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
             parts_of(operands).check_index("c")
         except ArgumentError as error:
             return error
-    return refuse_blocks(count_tiles(inner, shape_of(settings)) * parts)
+    tiles, tail = count_tiles(inner, shape_of(settings)), int(settings["tail"])
+    if tail and parts == 1:
+        return ArgumentError("tail", "must be 0 where K is in one part", tail)
+    if tail and tail > tiles:
+        return ArgumentError("tail", f"must be at most {tiles}, as there are tiles", tail)
+    return refuse_blocks(tiles * parts)
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
     shape, parts = shape_of(settings), int(settings["parts"])
-    c = parts_of(operands) if parts > 1 else operands.c
+    tail = tail_of(operands, settings)
+    c = parts_of(operands) if parts > 1 and not tail else operands.c
     apart = (c.row_stride if c.rows > 1 else 0, *c.stack)
     aligned = alignment_of(c.alignment, *(step * c.itemsize for step in apart))
     args = (
@@ -197,29 +226,32 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         c.strided(),
         stack_slot(operands),
         constant("I", aligned >= min(PIECE * c.itemsize, 16)),
+        *((constant("I", tail.whole), tail.sums(parts).pointer()) if tail else ()),
         epilogue_slot(operands),
     )
-    blocks = count_tiles(operands, shape) * parts
+    blocks = tail.whole + tail.count * parts if tail else count_tiles(operands, shape) * parts
     shared = shape.shared_bytes(settings)
     launch = Launch((blocks, 1, 1), (shape.threads, 1, 1), args, shared=shared, programmatic=True)
     multiply = Step("simt", launch, resident=shape.resident)
-    return [multiply] if parts == 1 else [multiply, add_step(operands, parts, shape.resident)]
+    return [multiply] if parts == 1 else [multiply, add_step(operands, parts, shape.resident, tail=tail)]
 
 
 def workspace_bytes(operands: Operands, settings: Settings) -> int:
     """The sums of every part of K, if there are several."""
-    return parts_bytes(operands.inner(STACK_AXES), int(settings["parts"]))
+    inner, parts = operands.inner(STACK_AXES), int(settings["parts"])
+    return tail.sum_bytes(parts) if (tail := tail_of(inner, settings)) else parts_bytes(inner, parts)
 
 
 def estimate_waiting(shape: Shape, settings: Settings) -> tuple[float, float]:
     """Of reads from shared memory, and of the instructions that copying 4 bytes at a time takes beyond 16: their share.
 
-    Fitted to the plans of 44 problems on an H100, in part by hand, as those of complex numbers are. Where an SM holds
-    several blocks, others multiply meanwhile.
+    Fitted to the plans of 44 problems on an H100 and 29 on an H200, in part by hand, as those of complex numbers are.
+    Where an SM holds several blocks, others multiply meanwhile; with a tail, which is more code, they do so less well.
     """
     several = shape.resident > 1
     if settings["whole_copies"]:  # which take few instructions, fewest where a step is deep
-        return (0.6 if not several else 0.5 if shape.block.k == 16 else 0.55), 0
+        waiting = 0.57 if not several else 0.5 if shape.block.k == 16 else 0.55
+        return waiting + (0.03 if several and settings["tail"] else 0), 0
     if several:
         return 2 / 3, 1 / 4
     return (3 / 4, 1) if settings["in_pairs"] else (7 / 8, 2 / 7)
@@ -243,7 +275,8 @@ def work(operands: Operands, settings: Settings) -> Work:
         resident=shape.resident,
         stages=shape.stages,
         parts=parts,
-        parts_in_turn=parts_in_turn(operands, parts),
+        parts_in_turn=parts_in_turn(operands, parts, tail_of(operands, settings)),
+        tail=int(settings["tail"]),
         extra_bytes=2 * workspace_bytes(operands, settings),
         store_bytes=16 if alignment_of(c.alignment, c.row_stride * c.itemsize) == 16 else c.itemsize,
         shared_bytes=shape.shared_bytes(settings),
@@ -263,6 +296,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "RESIDENT": shape.resident,
         "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes(settings),
+        "TAIL": int(bool(settings["tail"])),
         **name_defines(
             settings,
             "result",
@@ -296,6 +330,7 @@ SPEC = KernelSpec(
         "whole_copies": (0, 1),  # whether all copies bring 16 bytes, or none
         "in_pairs": (0, 1),  # complex numbers
         "parts": PARTS,  # of K
+        "tail": range(MOST_TAIL),  # of tiles, the last ones, which alone are in parts; 0: all are
         "pointers": TABLE_SIZES,
     },
     refuse=refuse,
