@@ -1,4 +1,4 @@
-"""float32 on a GPU beside float64: on the SIMT units, and in parts on tensor cores."""
+"""float32 on a GPU beside float64: on the SIMT units, and in parts on tensor cores; the last tiles in parts of K."""
 
 from __future__ import annotations
 
@@ -59,6 +59,27 @@ def test_plans_are_right(device: Any, name: str, arithmetic: str | None, layout:
                 multiply(a, b, None, device, choice, epilogue), a, b, terms=64, epilogue=epilogue
             )
             assert compared.ok, (m, n, k, partition, str(compared))
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("simt", "float32"), ("mma", "float16"), ("mma", "float64")])
+def test_the_last_tiles_may_be_in_parts(device: Any, name: str, dtype: str) -> None:
+    """As many as the planner would have it, more than SMs hold at once before them, twice with the same bits."""
+    need(device, name)
+    m, n, k = (int(size) for size in RANDOM.integers((2000, 1400, 500), (2500, 1600, 900)))
+    a, b, bias = normal(m, k).astype(dtype), normal(k, n).astype(dtype), normal(n)
+    operands = operands_of(m, n, k, dtype=dtype)
+    found, _ = list_candidates(operands, target_of_device(device), specs=(KERNELS[name],))
+    tails = [one for one in found if one.settings["tail"] and not one.copies]
+    for one in (tails[int(which)] for which in RANDOM.integers(len(tails), size=3)):
+        names = ("partition", "tail", "parts" if name == "simt" else "split")
+        chosen = tuple((each, one.settings[each]) for each in names)
+        choice, epilogue = (
+            Choice(specs=(KERNELS[name],), settings=chosen),
+            tw.epilogue("acc + bias", bias=bias),
+        )
+        first, again = (multiply(a, b, None, device, choice, epilogue) for _ in range(2))
+        compared = compare(first, a, b, terms=64, epilogue=epilogue)
+        assert compared.ok and (first == again).all(), (m, n, k, chosen, str(compared))
 
 
 def plan_in_parts(m: int, n: int, k: int) -> tw.Plan:

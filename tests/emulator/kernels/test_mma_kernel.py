@@ -143,11 +143,19 @@ def test_parts_of_k_are_added_in_their_order(split: int, k: int) -> None:
     check((40, 61, k), "nt", stack, fused=fused, partition=SMALL, split=split, result=result)
 
 
+@pytest.mark.parametrize(("tail", "fused", "result"), [(1, False, "float16"), (5, True, "float32")])
+def test_the_last_tiles_alone_may_be_in_parts(tail: int, fused: bool, result: str) -> None:
+    """Of nine bands of rows, the last of one; with results as wide as sums, and half as wide."""
+    given: dict[str, Any] = {"partition": SMALL, "split": 3, "tail": tail, "result": result}
+    check((139, 61, 200), "nt", fused=fused, order="late", **given)
+
+
 def test_the_order_does_not_change_the_bits() -> None:
     a, b = framed((40, 500), np.float16, True, 0, 0), framed((500, 70), np.float16, True, 0, 0)
-    choice = Choice(specs=(SPEC,), settings=(("partition", SMALL), ("split", 4)))
     devices = [tw.device("emulator", order=order) for order in ("eager", "late", 1, 2)]
-    assert len({multiply(a, b, None, device, choice).tobytes() for device in devices}) == 1
+    for tail in (0, 2):
+        choice = Choice(specs=(SPEC,), settings=(("partition", SMALL), ("split", 4), ("tail", tail)))
+        assert len({multiply(a, b, None, device, choice).tobytes() for device in devices}) == 1
 
 
 def test_matrices_may_be_the_same_again_and_rows_lie_in_any_order() -> None:
@@ -244,7 +252,7 @@ def test_on_turing(layout: str, in_bytes: tuple[int, int], given: dict[str, Any]
 @pytest.mark.parametrize(
     ("arch", "layout", "in_bytes", "given"),
     [
-        ("sm_80", "nt", 16, {"stages": 3}), ("sm_80", "tn", 4, {"split": 2}),
+        ("sm_80", "nt", 16, {"stages": 3}), ("sm_80", "tn", 4, {"split": 2, "tail": 2}),
         ("sm_80", "nn", 2, {"stages": TWO_STAGES}), ("sm_75", "tt", 16, {"stages": TWO_STAGES}),
     ],
 )  # fmt: skip

@@ -77,10 +77,11 @@ def test_any_tile_is_right(element: str) -> None:
 @given(
     m=st.integers(0, 70), n=st.integers(0, 140), k=st.integers(0, 100), layout=st.sampled_from(LAYOUTS),
     lie=st.tuples(*[st.sampled_from((0, 0, 1, 2, 4))] * 6), stack=st.sampled_from([(), (2, 3)]),
-    fused=st.booleans(), element=st.sampled_from(TYPES), split=st.sampled_from((1, 1, 4)),
+    fused=st.booleans(), element=st.sampled_from(TYPES), split=st.sampled_from((1, 1, 4)), tail=st.integers(0, 1),
 )  # fmt: skip
-@example(40, 61, 90, "tt", (0, 2, 0, 1, 0, 0), (2,), True, "float64", 2)
-@example(40, 61, 90, "tn", (0, 0, 0, 1, 0, 1), (), True, "float32", 2)
+@example(40, 61, 90, "tt", (0, 2, 0, 1, 0, 0), (2,), True, "float64", 2, 0)
+@example(40, 61, 90, "tn", (0, 0, 0, 1, 0, 1), (), True, "float32", 2, 1)
+@example(70, 141, 90, "nt", (0, 0, 0, 1, 0, 1), (), False, "float64", 3, 1)
 def test_any_size_layout_and_alignment(
     m: int,
     n: int,
@@ -91,8 +92,11 @@ def test_any_size_layout_and_alignment(
     fused: bool,
     element: str,
     split: int,
+    tail: int,
 ) -> None:
-    check((m, n, k), element, layout, stack, lie, fused=fused, split=split)
+    """The last tile may be in parts of K alone, of one matrix."""
+    tail = 0 if stack or split == 1 or m * n == 0 else tail
+    check((m, n, k), element, layout, stack, lie, fused=fused, split=split, tail=tail)
 
 
 def test_any_order_of_threads_and_copies() -> None:

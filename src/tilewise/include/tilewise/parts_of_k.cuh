@@ -7,6 +7,20 @@
 #include <tilewise/matrix.cuh>
 #include <tilewise/sum_registers.cuh>
 
+// A block's tile, and its part of K if it has one.
+struct Share {
+    unsigned tile, part;
+    bool in_parts;
+
+    // Of so many `tiles` as many are `whole`; then come blocks for the first parts of the others, for the second ones, ….
+    static __device__ Share in_tail(unsigned block, unsigned tiles, unsigned whole)
+    {
+        const bool in_parts = block >= whole;
+        const unsigned part = in_parts ? (block - whole) / (tiles - whole) : 0;
+        return {block - part * (tiles - whole), part, in_parts};
+    }
+};
+
 // Stores 4 neighbours in a row of C, as far as C goes. `wide`: C's rows begin where 4 elements can be stored at once.
 template <typename Four, typename Result, typename Epilogue>
 inline __device__ void store_quad(Four sum, Matrix<Result> c, unsigned row, unsigned column, const Epilogue &epilogue,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import HEADER, epilogue_header, epilogue_slot
+from tilewise.kernels.gemm.limits import STACK_AXES
 from tilewise.kernels.spec import KernelSource, Step
 from tilewise.kernels.stack import stack_slot, table_size
 from tilewise.launch import Launch
@@ -13,8 +16,19 @@ from tilewise.operands import Operand, Operands, alignment_of, ceil_div
 from tilewise.problem import Tile, finished_type
 from tilewise.slots import constant
 
-__all__ = ["Tail", "add_blocks", "add_step", "parts_bytes", "parts_in_turn", "parts_of"]
+__all__ = [
+    "MOST_TAIL",
+    "Tail",
+    "add_blocks",
+    "add_step",
+    "parts_bytes",
+    "parts_in_turn",
+    "parts_of",
+    "tail_parts",
+]
 
+MOST_TAIL = 1 << 14  # tiles: more than the SMs of a GPU hold at once
+MOST_TAIL_PARTS = 16  # that are proposed
 RUN = 4  # neighbours in a row of C that a thread has
 THREADS = 256
 MOST_SHARERS, LEAST_PARTS = 8, 4  # threads that share the parts of a run, and parts that each has then
@@ -30,12 +44,45 @@ class Tail:
     whole: int
     count: int
 
-    def sums(self, parts: int) -> Operand:
-        """Their sums, as they lie in the workspace: tiles one behind another, then those of the next part."""
-        return Operand("workspace", parts * self.count * self.tile.m, self.tile.n, self.tile.n, "float32")
+    @classmethod
+    def of(cls, operands: Operands, tile: Tile, count: int) -> Tail | None:
+        """The last ``count`` tiles of the product; None if there are none."""
+        m, n, _ = operands.sizes
+        return cls(tile, ceil_div(m, tile.m) * ceil_div(n, tile.n) - count, count) if count else None
 
-    def sum_bytes(self, parts: int) -> int:
-        return parts * self.count * self.tile.m * self.tile.n * 4
+    def refuse(self, operands: Operands, parts: int) -> ArgumentError | None:
+        """Why these tiles cannot be in so many parts."""
+        if parts == 1:
+            return ArgumentError("tail", "must be 0 where K is in one part", self.count)
+        if operands.inner(STACK_AXES).batch != 1:
+            return ArgumentError("tail", "must be 0 for stacks", self.count)
+        if self.whole < 0:
+            rule = f"must be at most {self.whole + self.count}, as there are tiles"
+            return ArgumentError("tail", rule, self.count)
+        if operands.epilogue.summed:
+            return ArgumentError("tail", "must be 0 where columns or rows are added up", self.count)
+        return None
+
+    def sums(self, parts: int, dtype: str = "float32") -> Operand:
+        """Their sums, as they lie in the workspace: tiles one behind another, then those of the next part."""
+        return Operand("workspace", parts * self.count * self.tile.m, self.tile.n, self.tile.n, dtype)
+
+    def sum_bytes(self, parts: int, dtype: str = "float32") -> int:
+        """What those take of it."""
+        one = self.sums(parts, dtype)
+        return one.rows * one.columns * one.itemsize
+
+
+def tail_parts(tail: int, most: int, at_once: int) -> Iterator[int]:
+    """In how many parts the K of the last tiles is worth being multiplied, of which the SMs hold more ``at_once``: each
+    number with which they take less time than with any smaller one."""
+    if not tail:
+        return
+    least = 1.0  # of the time that a whole tile takes
+    for parts in range(2, min(most, MOST_TAIL_PARTS) + 1):
+        if (turns := ceil_div(tail * parts, at_once) / parts) < least:
+            least = turns
+            yield parts
 
 
 def parts_of(operands: Operands, sums: str = "float32") -> Operand:
@@ -90,7 +137,7 @@ def add_step(
     apart = (c.row_stride if c.rows > 1 else 0, *c.stack)
     wide = alignment_of(c.alignment, *(step * c.itemsize for step in apart)) >= min(RUN * c.itemsize, 16)
     args = (
-        (parts_of(operands, sums) if tail is None else tail.sums(count)).pointer(),
+        (parts_of(operands, sums) if tail is None else tail.sums(count, sums)).pointer(),
         c.strided(),
         stack_slot(operands),
         constant("I", wide),

@@ -7,7 +7,7 @@
 // they can be, and go by way of registers otherwise. Operands of the next instructions are on their way from shared
 // memory while these run, across steps too. Where C has few tiles but K is long, blocks side by side have a part of K
 // each, and add_parts.cu adds up what they have, always in the order of the parts, so that the result has the same
-// bits every time.
+// bits every time. With a TAIL those are parts of the last tiles alone, too few to be one for each SM.
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N×SLICE_K, instruction 16×8×16 (16×8×8 on Turing and in tf32;
 // of 8 bits 16×8×32; of float64 8×8×4, since Hopper 16×8×4).
 #include <tilewise/async_copy.cuh>
@@ -16,6 +16,7 @@
 #include <tilewise/finish_and_add.cuh>
 #include <tilewise/matrix.cuh>
 #include <tilewise/mma_fragment.cuh>
+#include <tilewise/parts_of_k.cuh>
 #include <tilewise/raster.cuh>
 #include <tilewise/strided.cuh>
 #include <tilewise/term_scales.cuh>
@@ -46,6 +47,9 @@ using namespace warp_tile;
 #endif
 #ifndef SPLIT // blocks that have a part of K each
 #define SPLIT 1
+#endif
+#ifndef TAIL // 1: of the last tiles alone, the others are whole
+#define TAIL 0
 #endif
 #ifndef A_IN_ROWS // 0: in columns
 #define A_IN_ROWS 1
@@ -299,8 +303,11 @@ template <bool FINISHED> struct GatheredAs {
 template <> struct GatheredAs<false> {
     using Type = Sum;
 };
-using Rows = RowStage<GatheredAs<SPLIT == 1 && Epilogue::PLAIN>::Type, WARP_N>;
-static_assert(sizeof(Rows) * WARPS_M * WARPS_N <= sizeof(Shared), "the rows lie where the stages were");
+using Rows = RowStage<GatheredAs<Epilogue::PLAIN>::Type, WARP_N>;
+using PartRows = RowStage<Sum, WARP_N>;
+constexpr unsigned ROW_BYTES = SPLIT > 1 && sizeof(PartRows) > sizeof(Rows) ? sizeof(PartRows) : sizeof(Rows); // of a warp
+static_assert(ROW_BYTES * WARPS_M * WARPS_N <= sizeof(Shared), "the rows lie where the stages were");
+static_assert(SPLIT > 1 || !TAIL, "whose tiles are in parts");
 
 // Writes a tile of C. NOTE: a template, `Pair` too, so that only what there are rows for, and what sums are rounded to
 // without an epilogue, is compiled: int32 becomes float16 by way of an epilogue alone.
@@ -320,11 +327,15 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
     }
 }
 
-// The blocks of a stack's first matrix come first, then those of the next; those of a part of K lie along y. With
-// SPLIT `c` holds the sums of all parts: the outer axis of its stack are the parts, the inner one the matrices.
+// The blocks of a stack's first matrix come first, then those of the next; those of a part of K lie along y. `parts` has
+// the sums of all matrices, and behind them those of the next part. With a TAIL so many tiles are `whole`, and `parts` has
+// the sums of the others, one behind another; their blocks come behind the whole tiles'.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     mma_gemm(Strided<const Element> a, Strided<const ElementB> b, Strided<Result> c, Sum *parts,
              const __grid_constant__ Stack stack,
+#if TAIL
+             unsigned whole,
+#endif
 #if SCALES_A || SCALES_B
              const __grid_constant__ Scales scales,
 #endif
@@ -333,17 +344,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #if !(SCALES_A || SCALES_B)
     constexpr Scales scales = {};
 #endif
+#if !TAIL
+    constexpr unsigned whole = 0;
+#endif
     extern __shared__ __align__(128) char dynamic[];
     Shared &shared = *reinterpret_cast<Shared *>(dynamic);
     const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
-    const unsigned tiles = tile_rows * tile_columns, matrix = blockIdx.x / tiles;
+    const unsigned tiles = tile_rows * tile_columns;
+    const Share share =
+        TAIL ? Share::in_tail(blockIdx.x, tiles, whole) : Share{blockIdx.x, SPLIT > 1 ? blockIdx.y : 0, SPLIT > 1};
+    const unsigned matrix = share.tile / tiles;
     const InStack which = stack[matrix];
-    const TileIndex tile = grouped(blockIdx.x % tiles, tile_rows, tile_columns);
+    const TileIndex tile = grouped(share.tile % tiles, tile_rows, tile_columns);
     const unsigned row = tile.row * BLOCK_M, column = tile.column * BLOCK_N;
 
-    const unsigned all = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0), part = SPLIT == 1 ? 0 : blockIdx.y;
-    const unsigned begin = SPLIT == 1 ? 0 : all * part / SPLIT, end = SPLIT == 1 ? all : all * (part + 1) / SPLIT;
+    const unsigned all = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0), part = share.part;
+    const unsigned begin = share.in_parts ? all * part / SPLIT : 0, end = share.in_parts ? all * (part + 1) / SPLIT : all;
     CopierA copier_a(a.in_stack(stack.of_a(which)), A_IN_ROWS ? a.row_stride : a.column_stride, c.rows, row,
                      begin * BLOCK_K, a.columns);
     CopierB copier_b(b.in_stack(stack.of_b(which)), B_IN_ROWS ? b.row_stride : b.column_stride, c.columns, column,
@@ -355,7 +372,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     dependent_launch::wait_for_previous(row);
     dependent_launch::let_next_begin();
     // To L2, before the products: else the tile ends with a wait for memory.
-    if constexpr (!Epilogue::PLAIN && SPLIT == 1)
+    if constexpr (!Epilogue::PLAIN && (SPLIT == 1 || TAIL))
         epilogue.in_stack(stack, which)
             .prefetch_lines(min(row + threadIdx.x, c.rows - 1), min(column + threadIdx.x, c.columns - 1));
     if constexpr (STAGES > 2)
@@ -364,13 +381,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         sum_steps_of_two_stages(adder, shared, copier_a, copier_b, reader, begin, end);
     WarpSums &sums = adder.sums;
 
-    auto &rows = reinterpret_cast<Rows *>(dynamic)[warp];
 #if SPLIT > 1
-    const unsigned pitch = (c.columns + 3) / 4 * 4, matrices = gridDim.x / tiles;
-    Sum *own = parts + (size_t(part) * matrices + matrix) * c.rows * pitch;
-    sums.write<keep_pair<SumPair>>(Matrix<Sum>{pitch, c.rows, pitch, own}, row, column, reader.place, rows);
+    if (share.in_parts) {
+        auto &rows = reinterpret_cast<PartRows *>(dynamic)[warp];
+#if TAIL
+        Sum *own = parts + (size_t(part) * (tiles - whole) + (share.tile - whole)) * (BLOCK_M * BLOCK_N);
+        sums.write<keep_pair<SumPair>>(Matrix<Sum>{BLOCK_N, BLOCK_M, BLOCK_N, own}, 0, 0, reader.place, rows);
 #else
-    const Matrix<Result> whole = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
-    write_results<SumPair>(sums, rows, whole, row, column, reader.place, epilogue.in_stack(stack, which));
+        const unsigned pitch = (c.columns + 3) / 4 * 4, matrices = gridDim.x / tiles;
+        Sum *own = parts + (size_t(part) * matrices + matrix) * c.rows * pitch;
+        sums.write<keep_pair<SumPair>>(Matrix<Sum>{pitch, c.rows, pitch, own}, row, column, reader.place, rows);
+#endif
+        return;
+    }
+#endif
+#if SPLIT == 1 || TAIL
+    auto &rows = reinterpret_cast<Rows *>(dynamic)[warp];
+    const Matrix<Result> to = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
+    write_results<SumPair>(sums, rows, to, row, column, reader.place, epilogue.in_stack(stack, which));
 #endif
 }

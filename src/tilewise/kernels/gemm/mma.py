@@ -18,7 +18,16 @@ from pathlib import Path
 from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability, limits
 from tilewise.kernels.epilogue import epilogue_slot, scales_slot
-from tilewise.kernels.gemm.add_parts import add_blocks, add_step, parts_bytes, parts_of
+from tilewise.kernels.gemm.add_parts import (
+    MOST_TAIL,
+    Tail,
+    add_blocks,
+    add_step,
+    parts_bytes,
+    parts_in_turn,
+    parts_of,
+    tail_parts,
+)
 from tilewise.kernels.gemm.arrange import ends_whole
 from tilewise.kernels.gemm.limits import (
     BYTE_SETTINGS,
@@ -45,7 +54,7 @@ from tilewise.launch import Launch
 from tilewise.operands import ALIGNMENT_MOST, alignment_of
 from tilewise.problem import EIGHT_BITS, ELEMENT_BYTES, FLOAT8, Tile
 from tilewise.problem import sum_type as sum_type_of
-from tilewise.slots import Gap
+from tilewise.slots import Gap, constant
 
 __all__ = ["SPEC"]
 
@@ -59,7 +68,8 @@ LEAST_ACCESS = 4  # bytes: of elements of 8 bits
 COPY_LEAST = 2**20  # elements
 LINE_PADDING, PADDED_LEAST = 32, 32  # bytes of a line in shared memory; elements of the shortest such line
 NARROW_MOST = 180  # sums and elements of a step that a thread has registers for
-SPLITS = (1, 2, 4, 8, 16)
+SPLITS = tuple(range(1, 17))
+PROPOSED_SPLITS = (2, 4, 8, 16)  # of all tiles; of the last ones any
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +356,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         rule = f"must be a smaller one with {TWO_STAGES} stages"
         return ArgumentError("partition", rule, settings["partition"])
     inner, split = operands.inner(STACK_AXES), int(settings["split"])
+    if (tail := tail_of(operands, settings)) and (unfit := tail.refuse(operands, split)):
+        return unfit
     if error := refuse_blocks(max(tiles_of(inner, settings), add_blocks(inner, split) if split > 1 else 0)):
         return error
     if split > 1 and parts_of(operands).stack[0] > MOST_ELEMENTS:
@@ -392,9 +404,17 @@ def tiles_of(operands: Operands, settings: Settings) -> int:
     return ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch
 
 
+def tail_of(operands: Operands, settings: Settings) -> Tail | None:
+    """The last tiles, if they alone are in parts."""
+    return Tail.of(operands, shape_of(settings).tile, int(settings["tail"]))
+
+
 def workspace_bytes(operands: Operands, settings: Settings) -> int:
     """The sums of every part of K; nothing if there is one part."""
-    return parts_bytes(operands.inner(STACK_AXES), int(settings["split"]), sum_type(settings))
+    inner, split, sums = operands.inner(STACK_AXES), int(settings["split"]), sum_type(settings)
+    return (
+        tail.sum_bytes(split, sums) if (tail := tail_of(inner, settings)) else parts_bytes(inner, split, sums)
+    )
 
 
 def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
@@ -425,17 +445,34 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
             yield {**made, "stages": stages}
         count = tiles_of(operands, made)
         most = min(2 * sms // count, ceil_div(k, tile.k) // 4) if count else 1
-        splits = [split for split in SPLITS[1:] if split <= most and tile.m * tile.n <= 128 * 128]
+        splits = [split for split in PROPOSED_SPLITS if split <= most and tile.m * tile.n <= 128 * 128]
         for split, stages in itertools.product(splits[-2:], {proposed[0], TWO_STAGES}):
             yield {**made, "stages": stages, "split": split}
+        if operands.batch == 1 and not operands.epilogue.summed:
+            yield from _with_tails(made, proposed, count, ceil_div(k, tile.k) // 4, sms)
+
+
+def _with_tails(
+    made: Settings, stages: tuple[int, ...], tiles: int, most: int, sms: int
+) -> Iterator[Settings]:
+    """The same with the last tiles in parts of K: what is left over when SMs have as many as they hold, or one."""
+    for count in dict.fromkeys((stages[0], TWO_STAGES)):
+        given = {**made, "stages": count}
+        tails = {at_once: tiles % at_once for at_once in (sms, sms * resident(given)) if tiles > at_once}
+        found = [
+            (split, tail) for held, tail in tails.items() for split in list(tail_parts(tail, most, held))[-2:]
+        ]
+        for split, tail in dict.fromkeys(found):
+            yield {**given, "split": split, "tail": tail}
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
     a, b, c = operands[:3]
     split, stack = int(settings["split"]), stack_slot(operands)
     parts = Slot(bytes(8), (Gap(0, "workspace"),)) if split > 1 else Slot(bytes(8))
+    tail = tail_of(operands, settings)
     multiply = Launch(
-        (tiles_of(operands, settings), split, 1),
+        (tail.whole + tail.count * split, 1, 1) if tail else (tiles_of(operands, settings), split, 1),
         (shape_of(settings).threads, 1, 1),
         (
             a.strided(),
@@ -443,6 +480,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
             c.strided(),
             parts,
             stack,
+            *((constant("I", tail.whole),) if tail else ()),
             *((scales_slot(operands),) if scales_terms(settings) else ()),
             epilogue_slot(operands, sum_slots(operands, settings)),
         ),
@@ -451,7 +489,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
     )
     if split == 1:
         return [Step("mma_gemm", multiply, resident=resident(settings))]
-    add = add_step(operands, split, resident(settings), sum_type(settings))
+    add = add_step(operands, split, resident(settings), sum_type(settings), tail)
     return [Step("mma_gemm", multiply, resident=resident(settings)), add]
 
 
@@ -466,14 +504,18 @@ def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
 
 def work(operands: Operands, settings: Settings) -> Work:
     shape, split = shape_of(settings), int(settings["split"])
+    tail = tail_of(operands, settings)
     return Work(
         unit_of(settings),
         shape.tile,
         shape.threads,
         resident=resident(settings),
         stages=int(settings["stages"]),
-        split=split,
-        launches=1 if split == 1 else 2,
+        split=1 if tail else split,
+        parts=split if tail else 1,
+        parts_in_turn=parts_in_turn(operands, split, tail) if tail else 1,
+        tail=tail.count if tail else 0,
+        launches=1 if split == 1 or tail else 2,
         extra_bytes=2 * workspace_bytes(operands, settings),
         load_bytes=narrowest(settings),
         store_bytes=line_bytes(operands.c),
@@ -490,6 +532,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "WARP_M": shape.warp.m,
         "WARP_N": shape.warp.n,
         "RESIDENT": resident(settings),
+        **({"TAIL": 1} if settings["tail"] else {}),
         **name_defines(
             settings, "stages", "split", "a_in_rows", "b_in_rows", "a_bytes", "b_bytes", "whole_copies"
         ),
@@ -521,6 +564,7 @@ SPEC = KernelSpec(
         "result": (*SHAPES_OF, "int32"),
         "stages": (3, 4, TWO_STAGES),
         "split": SPLITS,
+        "tail": range(MOST_TAIL),  # of tiles, the last ones, which alone are in parts; 0: all are
         "a_in_rows": (1, 0),
         "b_in_rows": (1, 0),
         "a_bytes": (16, 8, 4, 2),  # of an access

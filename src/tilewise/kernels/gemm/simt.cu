@@ -270,23 +270,6 @@ inline __device__ void store_sums(const float (&sums)[THREAD_M][THREAD_N], Box &
     }
 }
 
-// What a block multiplies: a tile of C, all of it or a part of K; or a tile of that matrix of a stack.
-struct Share {
-    unsigned tile;
-    unsigned which; // part, or matrix
-    bool in_parts;
-
-    // Of so many `tiles` of a matrix as many are `whole`.
-    __device__ Share(unsigned tiles, unsigned whole)
-        : tile(blockIdx.x % tiles), which(blockIdx.x / tiles), in_parts(PARTS > 1)
-    {
-        if (!TAIL) return;
-        in_parts = blockIdx.x >= whole;
-        which = in_parts ? (blockIdx.x - whole) / (tiles - whole) : 0;
-        tile = blockIdx.x - which * (tiles - whole);
-    }
-};
-
 // `wide`: rows of C begin at multiples of 4 elements that can be stored at once. So many tiles are `whole`, and `parts` the
 // sums of the others: of a part of each, one tile behind another, then those of the next part.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
@@ -306,17 +289,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
     const unsigned tiles = tile_rows * tile_columns;
-    const Share share(tiles, whole);
+    // Parts of K are as matrices of a stack, whose tiles come one after another; of a tail's, C is one matrix.
+    const Share share = TAIL ? Share::in_tail(blockIdx.x, tiles, whole)
+                             : Share{blockIdx.x % tiles, blockIdx.x / tiles, PARTS > 1};
     const TileIndex tile = RASTER(share.tile, tile_rows, tile_columns);
-    // Parts of K are as matrices of a stack; of a tail's, C is one matrix.
-    const InStack matrix = TAIL ? InStack{} : PARTS > 1 ? InStack{0, share.which} : stack[share.which];
+    const InStack matrix = TAIL ? InStack{} : PARTS > 1 ? InStack{0, share.part} : stack[share.part];
     if (PARTS == 1) a.select(stack.of_a(matrix)), b.select(stack.of_b(matrix));
     c.select(PARTS > 1 ? matrix : stack.of_c(matrix));
     const unsigned first_row = tile.row * BLOCK_M, first_column = tile.column * BLOCK_N;
 
     const unsigned all = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0);
-    const unsigned begin = share.in_parts ? all * 1ull * share.which / PARTS : 0;
-    const unsigned steps = share.in_parts ? all * (share.which + 1ull) / PARTS - begin : all;
+    const unsigned begin = share.in_parts ? all * 1ull * share.part / PARTS : 0;
+    const unsigned steps = share.in_parts ? all * (share.part + 1ull) / PARTS - begin : all;
     const unsigned depth = min(a.columns - begin * BLOCK_K, steps * BLOCK_K);
     Copier<BLOCK_M, BLOCK_K, PITCH_A, A_ALONG_K, A_BYTES> copier_a(
         a.at(first_row, begin * BLOCK_K), a.column_stride, a.row_stride, c.rows - first_row);
@@ -384,7 +368,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned own_row = warp % WARPS_M * WARP_M, own_column = warp / WARPS_M * WARP_N; // of the warp in the tile
 #if TAIL
     if (share.in_parts) {
-        const size_t before = size_t(share.which) * (tiles - whole) + (share.tile - whole); // tiles
+        const size_t before = size_t(share.part) * (tiles - whole) + (share.tile - whole); // tiles
         const Matrix<float> to = {BLOCK_N, BLOCK_M, BLOCK_N, parts + before * (BLOCK_M * BLOCK_N)};
         store_sums(sums, box, to, own_row, own_column, PlainEpilogue(), true);
         return;

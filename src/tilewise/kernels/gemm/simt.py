@@ -13,7 +13,15 @@ from pathlib import Path
 
 from tilewise.errors import ArgumentError
 from tilewise.kernels.epilogue import epilogue_slot
-from tilewise.kernels.gemm.add_parts import Tail, add_step, parts_bytes, parts_in_turn, parts_of
+from tilewise.kernels.gemm.add_parts import (
+    MOST_TAIL,
+    Tail,
+    add_step,
+    parts_bytes,
+    parts_in_turn,
+    parts_of,
+    tail_parts,
+)
 from tilewise.kernels.gemm.arrange import ends_whole
 from tilewise.kernels.gemm.limits import STACK_AXES, name_defines, refuse_blocks, refuse_sizes
 from tilewise.kernels.spec import KernelSpec, Operand, Operands, Settings, Step, Work, ceil_div, constant
@@ -28,8 +36,6 @@ PIECE = 4  # elements in 16 bytes
 PARTS = tuple(range(1, 65))
 MOST_WAVES = 5  # of blocks that an SM holds at once, where K is in parts
 LEAST_DEPTH = 64  # of K that a part has, if it is proposed
-MOST_TAIL = 1 << 14  # tiles: more than the SMs of a GPU hold at once
-MOST_TAIL_PARTS = 16  # that are proposed
 ANYWAY = {"a_bytes": 4, "b_bytes": 4, "whole_copies": 0}  # what may be asked for, however the operands lie
 
 
@@ -136,20 +142,8 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
         for parts in even_parts(tiles, most, sms, shape.resident):
             yield {**found, "partition": name, "parts": parts}
         tail = tiles % (sms * shape.resident) if tiles > sms * shape.resident else 0
-        for parts in tail_parts(tail, min(most, MOST_TAIL_PARTS), sms * shape.resident):
+        for parts in tail_parts(tail, most, sms * shape.resident):
             yield {**found, "partition": name, "parts": parts, "tail": tail}
-
-
-def tail_parts(tail: int, most: int, at_once: int) -> Iterator[int]:
-    """In how many parts the K of the last tiles is worth being multiplied, of which the SMs hold more ``at_once``: each
-    number with which they take less time than with any smaller one."""
-    if not tail:
-        return
-    least = 1.0  # of the time that a whole tile takes
-    for parts in range(2, most + 1):
-        if (turns := ceil_div(tail * parts, at_once) / parts) < least:
-            least = turns
-            yield parts
 
 
 def even_parts(tiles: int, most: int, sms: int, resident: int) -> Iterator[int]:
@@ -174,8 +168,7 @@ def even_parts(tiles: int, most: int, sms: int, resident: int) -> Iterator[int]:
 
 def tail_of(operands: Operands, settings: Settings) -> Tail | None:
     """The last tiles, if they alone are in parts."""
-    shape, count = shape_of(settings), int(settings["tail"])
-    return Tail(shape.block, count_tiles(operands, shape) - count, count) if count else None
+    return Tail.of(operands, shape_of(settings).block, int(settings["tail"]))
 
 
 def count_tiles(operands: Operands, shape: Shape) -> int:
@@ -206,12 +199,9 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
             parts_of(operands).check_index("c")
         except ArgumentError as error:
             return error
-    tiles, tail = count_tiles(inner, shape_of(settings)), int(settings["tail"])
-    if tail and parts == 1:
-        return ArgumentError("tail", "must be 0 where K is in one part", tail)
-    if tail and tail > tiles:
-        return ArgumentError("tail", f"must be at most {tiles}, as there are tiles", tail)
-    return refuse_blocks(tiles * parts)
+    if (tail := tail_of(operands, settings)) and (unfit := tail.refuse(operands, parts)):
+        return unfit
+    return refuse_blocks(count_tiles(inner, shape_of(settings)) * parts)
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
@@ -296,7 +286,7 @@ def defines(settings: Settings) -> dict[str, object]:
         "RESIDENT": shape.resident,
         "THREADS": shape.threads,
         "SHARED_BYTES": shape.shared_bytes(settings),
-        "TAIL": int(bool(settings["tail"])),
+        **({"TAIL": 1} if settings["tail"] else {}),
         **name_defines(
             settings,
             "result",
