@@ -194,16 +194,16 @@ def test_products_that_last_are_planned_for_the_power_that_lasts() -> None:
 
 
 def test_gradients_of_weights_are_split_along_k() -> None:
-    """Sixteen products as these have them, of which four are chosen 5 to 15 % from the best: see the tuning log."""
+    """Sixteen products as these have them, of which three are chosen 5 to 11 % from the best: see the tuning log."""
     quality = judge(read(RESULTS / "plans-2026-11-28-deep.json"), H200)
-    assert len(quality.ratios) == 16 and quality.worst <= 1.15 and quality.mean <= 1.027
+    assert len(quality.ratios) == 16 and quality.worst <= 1.11 and quality.mean <= 1.018
 
 
 def test_clusters_are_chosen_by_what_their_sms_can_take_in() -> None:
     """Of 32 products of up to 3072 rows and columns; as if an SM could take in anything, four more are 5 % off."""
     plans = read(RESULTS / "plans-2026-11-29-clusters.json")
     quality = judge(plans, H200)
-    assert len(quality.ratios) == 32 and quality.worst <= 1.16 and quality.mean <= 1.02
+    assert len(quality.ratios) == 32 and quality.worst <= 1.14 and quality.mean <= 1.015
     boundless = replace(H200, constants=replace(H200.constants, cluster_bytes_per_clock=math.inf))
     assert judge(plans, boundless).within(1.05) <= quality.within(1.05) - 4 / 32
 

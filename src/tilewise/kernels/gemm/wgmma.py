@@ -85,6 +85,9 @@ MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes
 MOST_PRODUCTS = {1: 192, 2: 192, 3: 112}
 """By the warpgroups that multiply: the same of sums and of those of a step beside them."""
 MOST_PRODUCTS_SCALED = 128  # the same with scales, where they have no registers of the warpgroup that copies
+NARROW_PART_CLOCKS = 20
+"""What a step takes longer where K is in parts and several warpgroups have 64 columns each: a tenth, measured in 27 pairs
+of tiles of 128×64 and 64×128."""
 MOST_COLUMNS_SCALED = 160  # of a tile where each has scales of its own: with more, registers are spilled
 
 
@@ -298,6 +301,7 @@ def work(operands: Operands, settings: Settings) -> Work:
     (a, b), c = exchange(operands, settings), operands.c
     first, second = lines_of(a, settings["a_in_rows"]), lines_of(b, settings["b_in_rows"])
     boxed = _stores_runs(shape, operands, parts)
+    narrow = shape.consumers > 1 and shape.n <= BOX
     return Work(
         _unit(settings),
         shape.tile,
@@ -319,7 +323,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         whole_boxes=shape.n % BOX == 0 or shape.n <= BOX // 2 or boxed,
         straddling=straddling(first, second, shape.tile, down),
         cut=cut(second, shape.tile, down) if shape.b_in_rows and shape.n % BOX else 0.0,
-        step_clocks=_scale_clocks(shape),
+        step_clocks=_scale_clocks(shape) + (NARROW_PART_CLOCKS if parts > 1 and narrow else 0),
     )
 
 
