@@ -166,7 +166,7 @@ CASES = (
     Case("simt", "h200", _CUBE, "float32", {"partition": "128x256x8", "parts": 9, "tail": 116}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), wide=False, layout="tn"),
     Case("simt", "h200", _CUBE, "float32", {"partition": "128x256x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), wide=False, layout="tn"),
     Case("simt", "h200", _CUBE, "complex64", {"partition": "128x128x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E"), wide=False),
-    Case("simt", "a100", _CUBE, "float32", {"partition": "64x64x16", "parts": 2}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), layout="tn"),
+    Case("simt", "a100", _CUBE, "float32", {"partition": "64x64x16", "parts": 2, "tail": 0}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), layout="tn"),
     Case(
         "simt", "a100", (64, 64, 16384), "float32", {"partition": "32x32x16", "parts": 64}, ("FADD",),
         (r"LDG\.E\.128",), (r"STG\.E\.128",), entry=1,
@@ -190,6 +190,7 @@ CASES = (
     _mma("rtx4090", "float16", "128x256x32", r"HMMA\.16816\.F16", r"LDSM\.16\.M88\.4", _COPIES, arithmetic="f16",
          given=_SMALL),
     _mma("a100", "bfloat16", "128x256x64", r"HMMA\.16816\.F32\.BF16", r"LDSM\.16\.M88\.4", _COPIES, layout="nt"),
+    _mma("a100", "float16", "128x256x64", r"HMMA\.16816\.F32", r"LDSM\.16\.M88\.4", _COPIES, given={"split": 4, "tail": 80}),
     _mma("a100", "float64", "128x64x16", r"DMMA\.884", r"LDS\.64", _COPIES, given={"stages": 3}),
     _mma("h200", "float64", "128x128x16", r"DMMA\.16x8x4", r"LDS\.64", _COPIES, layout="tt", given={"stages": 3}),
     _mma("rtx4090", "float32", "128x128x16", r"HMMA\.1688\.F32\.TF32", r"LDSM\.16\.M88\.4", _COPIES,
