@@ -86,8 +86,8 @@ MOST_PRODUCTS = {1: 192, 2: 192, 3: 112}
 """By the warpgroups that multiply: the same of sums and of those of a step beside them."""
 MOST_PRODUCTS_SCALED = 128  # the same with scales, where they have no registers of the warpgroup that copies
 NARROW_PART_CLOCKS = 20
-"""What a step takes longer where K is in parts and several warpgroups have 64 columns each: a tenth, measured in 27 pairs
-of tiles of 128×64 and 64×128."""
+"""What a step takes longer where K is in parts and several warpgroups have 64 columns each: a tenth, as measured in 27
+pairs of tiles of 128×64 and 64×128."""
 MOST_COLUMNS_SCALED = 160  # of a tile where each has scales of its own: with more, registers are spilled
 
 
