@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from tilewise.errors import ArgumentError, UnknownNameError, integer
 from tilewise.problem import COMPLEX, Problem, Tile
+from tilewise.whole_file import replace_when_whole
 
 __all__ = ["LEVELS", "RASTERS", "Plan"]
 
@@ -118,10 +118,8 @@ class Plan:
         target = Path(path)
         text = json.dumps(self.to_dict(), indent=2) + "\n"
         try:
-            with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, target)
+            with replace_when_whole(target) as file:
+                file.write(text.encode())
         except OSError as error:
             raise ArgumentError("path", f"cannot be written: {error.strerror}", str(target)) from None
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from argparse import Namespace
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from tilewise.instruments.profile_launch import DEFAULT_GPU, find_gpu
 from tilewise.ladder import ladder
 from tilewise.plan import Plan
 from tilewise.planner import plan as make_plan
+from tilewise.whole_file import replace_when_whole
 
 __all__ = ["explain"]
 
@@ -156,19 +155,9 @@ def _write(args: Namespace, found: Explanation | Climb) -> list[str]:
 
 def _write_file(name: str, text: str) -> str:
     """Write a file, whole or not at all."""
-    target = Path(name)
     try:
-        with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
-            file.write(text)
-        Path(file.name).chmod(0o666 & ~_umask())
-        Path(file.name).replace(target)
+        with replace_when_whole(Path(name)) as file:
+            file.write(text.encode())
     except OSError as error:
         raise ArgumentError("the output", f"cannot be written: {error.strerror}", name) from None
     return name
-
-
-def _umask() -> int:
-    """What new files are kept from; it can only be read by setting it."""
-    kept = os.umask(0)
-    os.umask(kept)
-    return kept

@@ -15,7 +15,7 @@ from tilewise.errors import ArgumentError
 from tilewise.nn.epoch_figures import EpochFigures, read_epochs
 from tilewise.nn.network import Network, find_fault
 from tilewise.nn.options import TrainingOptions
-from tilewise.nn.whole_file import replace_when_whole
+from tilewise.whole_file import replace_when_whole
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 

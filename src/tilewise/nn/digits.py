@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tilewise.errors import ArgumentError, ToolError, integer
 from tilewise.nn.digit_strokes import SIDE, make_digits
 from tilewise.nn.options import CLASSES, FEATURES
-from tilewise.nn.whole_file import replace_when_whole
+from tilewise.whole_file import replace_when_whole
 
 __all__ = ["Digits", "download_mnist", "has_mnist", "load_digits"]
 

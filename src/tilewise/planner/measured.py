@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from tilewise.kernels.spec import Settings, access_bytes
 from tilewise.operands import Operand, Operands
 from tilewise.planner.target import Target
 from tilewise.toolchain import cache, nvrtc
+from tilewise.whole_file import replace_when_whole
 
 __all__ = [
     "FOLDER",
@@ -169,9 +169,8 @@ def _is_better(one: KeptPlan, other: KeptPlan) -> bool:
 def _write(path: Path, plans: Mapping[str, KeptPlan]) -> None:
     """Whole or not at all, so that a reader never sees half of it."""
     data = {"format": _FORMAT, "plans": {name: asdict(plans[name]) for name in sorted(plans)}}
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        file.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-    os.replace(file.name, path)
+    with replace_when_whole(path) as file:
+        file.write((json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 @contextlib.contextmanager

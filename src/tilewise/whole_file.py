@@ -18,7 +18,9 @@ def replace_when_whole(path: Path) -> Iterator[BinaryIO]:
 
     NOTE: the umask says who may read it, as of any other file; what ``tempfile`` makes is its owner's alone.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = (
+        path.parent / f".tilewise-{secrets.token_hex(8)}"
+    )  # short, however long the file's own name is
     try:
         with open(temporary, "xb") as opened:
             yield opened
