@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,16 +72,15 @@ class Tail:
         return one.rows * one.columns * one.itemsize
 
 
-def tail_parts(tail: int, most: int, at_once: int) -> Iterator[int]:
-    """In how many parts the K of the last tiles is worth being multiplied, of which the SMs hold more ``at_once``: each
-    number with which they take less time than with any smaller one."""
-    if not tail:
-        return
-    least = 1.0  # of the time that a whole tile takes
-    for parts in range(2, min(most, MOST_TAIL_PARTS) + 1):
+def tail_parts(tail: int, most: int, at_once: int) -> list[int]:
+    """In how many parts the K of the last tiles is worth being multiplied, of which the SMs hold more ``at_once``: the
+    two best of those numbers with which they take less time than with any smaller one."""
+    found, least = [], 1.0  # of the time that a whole tile takes
+    for parts in range(2, min(most, MOST_TAIL_PARTS) + 1 if tail else 0):
         if (turns := ceil_div(tail * parts, at_once) / parts) < least:
             least = turns
-            yield parts
+            found.append(parts)
+    return found[-2:]
 
 
 def parts_of(operands: Operands, sums: str = "float32") -> Operand:

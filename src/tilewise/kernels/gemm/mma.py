@@ -459,9 +459,7 @@ def _with_tails(
     for count in dict.fromkeys((stages[0], TWO_STAGES)):
         given = {**made, "stages": count}
         tails = {at_once: tiles % at_once for at_once in (sms, sms * resident(given)) if tiles > at_once}
-        found = [
-            (split, tail) for held, tail in tails.items() for split in list(tail_parts(tail, most, held))[-2:]
-        ]
+        found = [(split, tail) for held, tail in tails.items() for split in tail_parts(tail, most, held)]
         for split, tail in dict.fromkeys(found):
             yield {**given, "split": split, "tail": tail}
 
