@@ -24,6 +24,7 @@ from tilewise.kernels.bind import bind
 from tilewise.kernels.gemm.mma import SHAPES, TWO_STAGES, lies, narrowest, refuse_arch
 from tilewise.matmul import multiply
 from tilewise.operands import Operand, Operands, alignment_of
+from tilewise.planner import operands_of
 from tilewise.problem import Layout, Problem
 from tilewise.reference import compare
 
@@ -148,6 +149,21 @@ def test_the_last_tiles_alone_may_be_in_parts(tail: int, fused: bool, result: st
     """Of nine bands of rows, the last of one; with results as wide as sums, and half as wide."""
     given: dict[str, Any] = {"partition": SMALL, "split": 3, "tail": tail, "result": result}
     check((139, 61, 200), "nt", fused=fused, order="late", **given)
+
+
+def test_tails_that_cannot_be_are_refused() -> None:
+    summed = tw.epilogue("column_sums(s, acc)", s=np.empty(40, np.float32))
+    plain = operands_of(40, 40, 40, dtype="float16")
+    for operands, split, tail, rule in (
+        (plain, 1, 1, "tail must be 0 where K is in one part, not 1"),
+        (plain, 2, 4, "tail must be at most 3, as there are tiles, not 4"),
+        (operands_of(40, 40, 40, dtype="float16", batch=2), 2, 1, "tail must be 0 for stacks, not 1"),
+        (operands_of(40, 40, 40, dtype="float16", epilogue=summed), 2, 1,
+         "tail must be 0 where columns or rows are added up, not 1"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=rule):
+            SPEC.check(operands, SPEC.complete({"partition": SMALL, "split": split, "tail": tail}))
+    SPEC.check(plain, SPEC.complete({"partition": SMALL, "split": 2, "tail": 3}))
 
 
 def test_the_order_does_not_change_the_bits() -> None:
