@@ -33,6 +33,9 @@ REFERENCE: dict[str | None, Callable[[Any], Any]] = {
     "sigmoid": torch.sigmoid,
 }
 
+# What torch itself calls for the first tangent in a process, whichever test that is.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+
 
 def random(*shape: int, grad: bool = True, dtype: Any = None) -> Any:
     return torch.randn(shape, dtype=dtype or torch.float64).requires_grad_(grad)
