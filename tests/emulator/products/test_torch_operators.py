@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -445,6 +446,28 @@ def test_autocast() -> None:
         for one in (y, linear(x, weight, bias, "gelu"))
     )
     torch.testing.assert_close(found, reference, rtol=0.02, atol=0.05)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 3), (3, 3), (2,), (4, 1)])
+@pytest.mark.parametrize("name", ["bias", "c", "residual"])
+def test_in_a_transform_terms_broadcast_to_the_result_of_one_example(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    """Also what would broadcast to those of all three."""
+    a, b, term = random(2, 4, grad=False), random(4, 3, grad=False), random(*shape, grad=False)
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return tw.matmul(x, b, **{name: term})
+
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: torch.vmap(product)(torch.stack([a, a, a])),
+        lambda: torch.func.grad(lambda x: product(x).sum())(a),
+        lambda: torch.func.jvp(product, (a,), (a,)),
+    )
+    for call in calls:
+        message = rf"{name} must broadcast to the result's shape \(2, 3\), not {re.escape(str(shape))}"
+        with pytest.raises(ArgumentError, match=message):
+            call()
 
 
 def test_tensors_without_elements() -> None:
