@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.devices import gpu
+from tilewise.devices import exchange, gpu
 from tilewise.devices.gpu import device as gpu_device
 from tilewise.devices.gpu import driver as words
 from tilewise.devices.gpu import launches, pool_memory
@@ -208,6 +208,27 @@ def test_a_launch_reaches_the_driver_with_its_arguments_and_stream() -> None:
     device._ledger.forget_launches(device._default_stream)
     assert device._ledger.running().endswith("or one of 2 launches before it")
     assert device.context_address == 0xC0
+
+
+@pytest.mark.parametrize("handle", [None, 0, 0x90])
+def test_a_launch_with_a_timeout_is_waited_for_on_its_stream(
+    handle: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current one, the driver's default one and another library's; without a timeout none is."""
+    started, waited = StartedLaunches((8, 4)), list[tuple[int, float | None]]()
+    device, launch, packed = started.device, Launch((4, 1, 1), (128, 1, 1)), [b"12345678", b"1234"]
+
+    def wait(stream: Stream, timeout: float | None = None) -> None:
+        assert len(started.seen) == 2, "it is waited for once it is started"
+        waited.append((stream.handle, timeout))
+
+    monkeypatch.setattr(Stream, "synchronize", wait)
+    monkeypatch.setattr(device, "stream", started.stream, raising=False)
+    device.run(None, "tiled", launch, packed, None, handle)  # type: ignore[arg-type]
+    assert waited == []
+    with started.stream(0x70):
+        device.run(None, "tiled", launch, packed, 2.5, handle)  # type: ignore[arg-type]
+    assert waited == [({None: 0x70, 0: exchange.LEGACY_STREAM}.get(handle, 0x90), 2.5)]
 
 
 def test_a_prepared_launch_starts_once_whichever_way_it_goes() -> None:

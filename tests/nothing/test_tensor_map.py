@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +15,8 @@ import tilewise as tw
 from tests.fake_device import FakeDevice
 from tilewise.devices.arguments import pack
 from tilewise.devices.emulated import open_emulator
+from tilewise.devices.gpu import driver as driver_words
+from tilewise.devices.gpu import driver_tensor_map
 from tilewise.devices.tensor_map import BYTES, ELEMENTS
 from tilewise.emulator.support.tensor_map_layout import BYTES as EMULATED_BYTES
 from tilewise.emulator.support.tensor_map_layout import ELEMENT_SIZES, MAGIC, MAP
@@ -243,6 +247,48 @@ def test_what_the_emulator_is_given() -> None:
     corners = image(lower=(-2, 3), upper=(1, -4)).encode(EMULATOR)
     assert struct.unpack_from("<2h", corners, MAP.LOWER) == (3, -2)
     assert struct.unpack_from("<2h", corners, MAP.UPPER) == (-4, 1)
+
+
+@pytest.mark.parametrize(
+    ("arch", "has_maps"),
+    [
+        ("sm_80", False),
+        ("sm_89", False),
+        ("sm_90", True),
+        ("sm_90a", True),
+        ("sm_100a", True),
+        ("sm_120", True),
+    ],
+)
+def test_a_driver_makes_maps_for_gpus_since_hopper(
+    arch: str, has_maps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given the address, and its words come back one behind another; of older GPUs it is asked nothing."""
+    given: list[tuple[Any, ...]] = []
+
+    def encode(*words: Any) -> tuple[Any, ...]:
+        given.append(words)
+        return cuda.CUresult.CUDA_SUCCESS, SimpleNamespace(opaque=range(16))
+
+    cuda = driver_words.driver()
+    pretended = SimpleNamespace(
+        **{name: getattr(cuda, name) for name in dir(cuda) if not name.startswith("_")} | {
+            "cuTensorMapEncodeTiled": encode, "cuTensorMapEncodeIm2col": encode,
+        }
+    )  # fmt: skip
+    monkeypatch.setattr(driver_tensor_map, "driver", lambda: pretended)
+    for made in (tiled(box=(5, 8), swizzle=32), image()):
+        where = ("gpu:0", arch, lambda doing: contextlib.nullcontext(), made.described, BASE + 256)
+        if has_maps:
+            assert driver_tensor_map.encode(*where) == struct.pack("<16Q", *range(16))
+            assert given.pop()[2] == BASE + 256
+        else:
+            with pytest.raises(
+                ArgumentError,
+                match=rf"^device must have compute capability 9\.0 or newer for a tensor map, not 'gpu:0 \({arch}\)'",
+            ):
+                driver_tensor_map.encode(*where)
+    assert given == []
 
 
 def test_a_device_is_asked_once_for_each_address() -> None:
