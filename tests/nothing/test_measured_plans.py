@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -235,6 +236,24 @@ def test_no_process_loses_what_another_one_keeps() -> None:
         pool.map(_keep_some, (1, 9))
     path = file_of(H200)
     assert path is not None and len(read(path)) == 16
+
+
+def test_who_keeps_a_plan_waits_for_whoever_has_the_lock() -> None:
+    """Until it is given back neither what is kept is read, nor anything written."""
+    fcntl = pytest.importorskip("fcntl")
+    keep_one(0)
+    path = file_of(H200)
+    assert path is not None
+    before = path.read_text()
+    waiting = threading.Thread(target=keep_one, args=(0, operands_of(64, 16, 16, dtype="bfloat16")))
+    with open(path.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive() and path.read_text() == before
+        path.write_text(before.replace('"2026-11-26"', '"2026-11-27"'))
+    waiting.join()
+    assert sorted(plan.date for plan in read(path).values()) == ["2026-11-26", "2026-11-27"]
 
 
 def test_rows_that_are_repeated_are_not_as_those_that_lie_apart() -> None:

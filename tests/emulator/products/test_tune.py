@@ -67,6 +67,34 @@ def test_the_fastest_is_kept_and_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert once_more.plan.kernel == predicted[0].spec.name, "1 % is nothing"
 
 
+def test_plans_that_are_predicted_far_behind_the_best_are_not_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twice its time is the most: the plan that takes just that is measured, one that takes more is not."""
+    found, refused = list_candidates(operands_of(40, 24, 72), EMULATOR)
+    tried: list[list[float]] = []
+
+    def refuse(_operands: Any, _device: Any, _target: Any, candidates: Sequence[Any], *_: Any) -> None:
+        tried.append([one.prediction.seconds for one in candidates])
+        raise DeviceError("nothing is measured here")
+
+    monkeypatch.setattr(tune_module, "_try_all", refuse)
+    for times, most, worth in (
+        ((9.0, 2.0, 1.0, 2.25, 1.5), 9, [1.0, 1.5, 2.0]),
+        ((9.0, 2.0, 1.0, 2.25, 1.5), 2, [1.0, 1.5]),
+        ((9.0, 9.0), 9, [9.0, 9.0]),
+        ((9.0, 1.0), 9, [1.0]),
+    ):
+        listed = [
+            replace(one, prediction=replace(one.prediction, seconds=seconds))
+            for one, seconds in zip(found, times, strict=False)
+        ]
+        monkeypatch.setattr(tune_module, "list_candidates", lambda *_, listed=listed: (listed, refused))
+        with pytest.raises(DeviceError, match="nothing is measured here"):
+            tw.tune(40, 24, 72, most=most)
+        assert tried.pop() == worth
+
+
 def pretend_wrong(monkeypatch: pytest.MonkeyPatch, which: int) -> None:
     """The result of one plan, counted from 1, is another than the first one's."""
     turn: list[int] = []
