@@ -165,6 +165,14 @@ def is_mma_proposed(tile: Any, m: int, n: int, count: int, sms: int, large: int)
     sms=SMS,
     dtype=st.sampled_from(["float16", "float64"]),
 )
+@example(
+    m=64, n=300, k=64, batch=1, sms=4, dtype="float16"
+)  # the most rows, and columns, that the smallest tiles have
+@example(m=65, n=300, k=64, batch=1, sms=4, dtype="float16")
+@example(m=300, n=64, k=64, batch=1, sms=4, dtype="float16")
+@example(m=300, n=65, k=64, batch=1, sms=4, dtype="float16")
+@example(m=64, n=64, k=64, batch=100, sms=4, dtype="float64")  # more tiles than fill the SMs, of any size
+@example(m=65, n=65, k=64, batch=100, sms=4, dtype="float64")
 @examples
 def test_mma_has_tiles_that_are_not_much_too_large_and_the_two_largest_splits_with_room(
     m: int, n: int, k: int, batch: int, sms: int, dtype: str

@@ -123,6 +123,9 @@ def test_the_copy_engine_takes_stacks_whose_matrices_begin_at_multiples_of_16_by
         ((4100,), False),
         ((8192, 4100), False),
         ((8196, 4096), False),
+        ((0,), True),  # the same matrix again
+        ((4096, 0), True),
+        ((-4096,), False),
     ):
         for rows in (64, 1):
             operand = Operand("a", rows, 64, 64, "bfloat16", stack=stack)
