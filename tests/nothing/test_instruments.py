@@ -7,6 +7,7 @@ import itertools
 import random
 import struct
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -398,6 +399,22 @@ def test_a_cooperative_launch_must_be_on_the_gpu_at_once() -> None:
     ):
         with pytest.raises(LaunchError, match=said):
             check_cooperative(h200, "f", launch, None)
+
+
+@pytest.mark.parametrize("own", [None, 0, 640])
+@pytest.mark.parametrize("name", ["t4", "a100", "rtx-4090", "h200"])
+def test_cooperative_blocks_share_a_multiprocessors_memory_to_the_byte(name: str, own: int | None) -> None:
+    """A kernel's own bytes and those that the launch adds; of PTX whose own nobody knows, the latter alone."""
+    gpu, resources = find(name), None if own is None else Resources(16, own, 0, 0, 0, 0, 0)
+    for held in (2, 3, 5):
+        unit = gpu.limits.shared_unit
+        most = gpu.shared_per_sm // held // unit * unit - gpu.shared_reserved_per_block - (own or 0)
+        for shared, fitting in ((most, held), (most + 1, held - 1)):
+            launch = Launch((gpu.sms, fitting, 1), (32, 1, 1), shared=shared)
+            check_cooperative(gpu, "f", launch, resources)
+            said = f"at most {gpu.sms * fitting:,} blocks .*holds {fitting}, bounded by shared memory"
+            with pytest.raises(LaunchError, match=said):
+                check_cooperative(gpu, "f", replace(launch, grid=(gpu.sms * fitting + 1, 1, 1)), resources)
 
 
 # ── accesses without machine code ──

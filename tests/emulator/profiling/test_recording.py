@@ -212,6 +212,20 @@ def test_an_element_is_found_at_its_address_and_nothing_between_or_beside_them(
     assert [*found] == [held.get(at, (-1, -1, -1)) for at in addresses.tolist()]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("stride", [0, 1])
+def test_of_elements_in_one_place_the_first_is_found(stride: int, turned: bool) -> None:
+    """All of a matrix lie there, or those of each row."""
+    matrix = NamedMatrix("a", 4096, 3, 2, stride, 0, "float32", 4)
+    held = {4096: (0, 0, 0), 4100: (1, 0, 0), 4104: (2, 0, 0)} if stride else {4096: (0, 0, 0)}
+    if turned:
+        matrix, held = matrix.transposed(), {at: (column, row, n) for at, (row, column, n) in held.items()}
+    assert matrix.bytes == 4 * len(held)
+    addresses = np.arange(4092, 4112, 4)
+    found = zip(*(one.tolist() for one in matrix.find(addresses)), strict=True)
+    assert [*found] == [held.get(at, (-1, -1, -1)) for at in addresses.tolist()]
+
+
 def test_a_matrix_that_is_read_as_its_transpose_is_named_as_one() -> None:
     """What is told of it are its rows and columns in the product; the argument goes on under its own name."""
     source = NAIVE.replace("A[r * k + i]", "A[i * 64 + r]")

@@ -28,7 +28,7 @@ SOURCE = """extern "C" __global__ void __launch_bounds__(1024) sums(const float 
 @pytest.fixture(scope="module")
 def spilled() -> Profile:
     x, y = np.ones(40 * 32, np.float32), np.zeros(100 * 32, np.float32)
-    return tw.Kernel(SOURCE, "sums", "sm_90").profile(1, 32, [x, y])
+    return tw.Kernel(SOURCE, "sums", "sm_90", filename="größe.cu").profile(1, 32, [x, y])
 
 
 def test_a_table_and_plain_data_tell_spills(spilled: Profile) -> None:
@@ -40,6 +40,13 @@ def test_a_table_and_plain_data_tell_spills(spilled: Profile) -> None:
     head = spilled.table().splitlines()[1]
     assert head.startswith(f"spills: {found.bytes:,} bytes a thread") and f"{found.share:.1%}" in head
     assert json.loads(spilled.json())["spills"]["bytes"] == found.bytes
+
+
+def test_a_profile_as_text_has_letters_as_they_are_and_the_metrics_that_were_named(spilled: Profile) -> None:
+    for patterns in (None, ["launch__*"]):
+        text = spilled.json(patterns)
+        assert json.loads(text)["metrics"].keys() == spilled.to_dict(patterns)["metrics"].keys()
+        assert "größe.cu" in text and "\\u" not in text
 
 
 def test_lines_tell_where_local_memory_is_used(spilled: Profile) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -105,3 +106,21 @@ def test_what_is_no_plan_is_refused() -> None:
     with pytest.raises(ArgumentError, match="at least one launch"):
         tw.profile(plan(0, 8, 8))
     assert tw.check(plan(0, 8, 8)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "float64"}, "a must have elements of type float32 for simt, not 'float64'"),
+        ({"result": "float64"}, "result must be 'float64', the element type of c, not 'float32'"),
+        ({"groups": 2}, "groups must be 0 for simt, not 2"),
+    ],
+)
+@pytest.mark.parametrize("verb", [tw.profile, tw.check, tw.record])
+def test_a_plan_that_was_changed_to_a_product_that_its_kernel_lacks_is_refused(
+    verb: Callable[[Plan], object], change: dict[str, Any], message: str
+) -> None:
+    made = tw.plan(64, 48, 32)
+    assert made.kernel == "simt"
+    with pytest.raises(ArgumentError, match=f"^{message}"):
+        verb(replace(made, problem=tw.plan(64, 48, 32, **change).problem))
