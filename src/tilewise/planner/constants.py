@@ -239,6 +239,7 @@ EMULATOR = Constants(
     memory_bandwidth=20e9,
     launch=0.6e-3,
     pass_seconds=1.0e-3,
+    add_seconds=1.0e-3,
     workspace_bandwidth=4e9,
     units={
         "thread": UnitCost(1.0, 0, 20_000, 4),
