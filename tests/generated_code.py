@@ -162,9 +162,7 @@ CASES = (
     Case("general", "h200", _CUBE, "bfloat16", {"partition": "128x128x8"}, loop=(r"LDS\.128",), wide=False, blocks=1),
     Case("simt", "h200", _CUBE, "float32", {"partition": "128x256x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E"), wide=False),
     Case("simt", "h200", _CUBE, "float32", {"partition": "128x128x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), layout="tn"),
-    Case("simt", "h200", _CUBE, "float32", {"partition": "128x128x8", "parts": 9, "tail": 232}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), wide=False, layout="tn"),
     Case("simt", "h200", _CUBE, "float32", {"partition": "128x256x8", "parts": 9, "tail": 116}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), wide=False, layout="tn"),
-    Case("simt", "h200", _CUBE, "float32", {"partition": "128x256x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), wide=False, layout="tn"),
     Case("simt", "h200", _CUBE, "complex64", {"partition": "128x128x8", "parts": 1}, loop=(r"LDS\.128", r"LDGSTS\.E"), wide=False),
     Case("simt", "a100", _CUBE, "float32", {"partition": "64x64x16", "parts": 2, "tail": 0}, loop=(r"LDS\.128", r"LDGSTS\.E\.BYPASS\.128"), layout="tn"),
     Case(

@@ -193,15 +193,15 @@ def test_what_it_cannot_have_is_refused() -> None:
         )  # fmt: skip
 
 
-@pytest.mark.few("0-128x256x8", "1-128x256x8")
+@pytest.mark.few("0-128x256x8-0", "1-128x256x8-1")
+@pytest.mark.parametrize("tail", [0, 1])
 @pytest.mark.parametrize("partition", SPEC.settings["partition"])
 @pytest.mark.parametrize("in_pairs", [0, 1])
-def test_sums_stay_in_registers_and_banks_do_not_conflict(partition: str, in_pairs: int) -> None:
+def test_sums_stay_in_registers_and_banks_do_not_conflict(partition: str, in_pairs: int, tail: int) -> None:
     """Spills would cost more than anything else; what is turned on its way is put into 32 banks."""
     if in_pairs and not SHAPES[partition].takes_pairs:
         return
-    for parts in ({}, {"parts": 2, "tail": 1}):
-        settings = SPEC.complete({"partition": partition, "in_pairs": in_pairs, **parts})
-        built = SPEC.code(settings).kernel("simt", "sm_90a").build()
-        resources = built.entries["simt"].resources
-        assert resources is not None and resources.spills == 0
+    chosen = {"partition": partition, "in_pairs": in_pairs, "parts": 1 + tail, "tail": tail}
+    built = SPEC.code(SPEC.complete(chosen)).kernel("simt", "sm_90a").build()
+    resources = built.entries["simt"].resources
+    assert resources is not None and resources.spills == 0
