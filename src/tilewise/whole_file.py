@@ -18,9 +18,8 @@ def replace_when_whole(path: Path) -> Iterator[BinaryIO]:
 
     NOTE: the umask says who may read it, as of any other file; what ``tempfile`` makes is its owner's alone.
     """
-    temporary = (
-        path.parent / f".tilewise-{secrets.token_hex(8)}"
-    )  # short, however long the file's own name is
+    # A short name, however long the file's own is.
+    temporary = path.parent / f".tilewise-{secrets.token_hex(8)}"
     try:
         with open(temporary, "xb") as opened:
             yield opened

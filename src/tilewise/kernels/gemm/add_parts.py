@@ -73,8 +73,10 @@ class Tail:
 
 
 def tail_parts(tail: int, most: int, at_once: int) -> list[int]:
-    """In how many parts the K of the last tiles is worth being multiplied, of which the SMs hold more ``at_once``: the
-    two best of those numbers with which they take less time than with any smaller one."""
+    """In how many parts of K to multiply the last ``tail`` tiles, where the SMs hold so many blocks ``at_once``.
+
+    The two largest of those numbers with which the tiles take less time than with any smaller one.
+    """
     found, least = [], 1.0  # of the time that a whole tile takes
     for parts in range(2, min(most, MOST_TAIL_PARTS) + 1 if tail else 0):
         if (turns := ceil_div(tail * parts, at_once) / parts) < least:
