@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm import general, mma, simt, vector
-from tilewise.kernels.gemm.wgmma_shapes import BETWEEN, NARROW, TILES, shape_of
+from tilewise.kernels.gemm.wgmma_shapes import BETWEEN, NARROW, TALL, TILES, shape_of
 from tilewise.operands import Operand, Operands
 from tilewise.planner import operands_of
 
@@ -425,10 +425,10 @@ def test_wgmma_exchanges_operands_for_few_rows_and_takes_the_narrowest_tile_for_
 ) -> None:
     found = kept(proposed("wgmma", operands_of(m, n, k, dtype="float16"), 132), exchanged=1)
     columns = next(size for size in (8, 16, 32, 48, 64) if size >= m)
-    heights = [height for height in (64, 128) if n > height / 2]
+    heights = [height for height in ((64, 128, 192) if columns >= 48 else (64, 128)) if n > height / 2]
     assert {str(one["partition"]) for one in found} == {f"{height}x{columns}x64" for height in heights}
     assert {one["cluster"] for one in found} <= {"1x1"}
-    assert {(one.m, one.n) for one in NARROW} >= {(height, columns) for height in heights}
+    assert {(one.m, one.n) for one in (*NARROW, *TALL)} >= {(height, columns) for height in heights}
 
 
 @given(m=SIZE, n=SIZE, groups=st.integers(1, 9), sms=st.sampled_from([16, 132]))
@@ -488,16 +488,30 @@ def test_beside_a_widened_operand_tiles_cover_the_columns_or_are_half_of_the_wid
         assert {int(str(one["partition"]).split("x")[1]) for one in found} == widths
 
 
-@pytest.mark.parametrize(("rows", "heights"), [(1, {64}), (64, {64}), (65, {64, 128}), (4096, {64, 128})])
+@pytest.mark.parametrize(
+    ("rows", "columns", "heights"),
+    [
+        (1, 512, {64}),
+        (64, 512, {64}),
+        (65, 512, {64, 128}),
+        (96, 128, {64, 128}),
+        (97, 128, {64, 128, 192}),
+        (4096, 512, {64, 128, 192}),
+        (4096, 64, {64, 128, 192}),
+        (4096, 32, {64, 128}),  # whose time is that of memory
+    ],
+)
 def test_a_widened_operand_has_high_tiles_where_more_than_half_of_one_has_rows(
-    rows: int, heights: set[int]
+    rows: int, columns: int, heights: set[int]
 ) -> None:
     for operands in (
-        operands_of(rows, 512, 512, dtype="int8", b_dtype="float16"),
-        operands_of(512, rows, 512, dtype="float16", b_dtype="int8"),
+        operands_of(rows, columns, 512, dtype="int8", b_dtype="float16"),
+        operands_of(columns, rows, 512, dtype="float16", b_dtype="int8"),
     ):
         found = [one for one in proposed("wgmma", operands, 132) if one["widened"] == "int8"]
         assert {int(str(one["partition"]).split("x")[0]) for one in found} == heights
+        tall = [one for one in found if str(one["partition"]).startswith("192x")]
+        assert {one["cluster"] for one in tall} <= {"1x1"}
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def test_a_row_by_weights_of_8_bits(narrow: str, wide: str, rows: int) -> None:
 SCHEDULES: tuple[dict[str, int | str], ...] = (
     {"split": 3}, {"cluster": "2x1", "tiles": 2, "partition": "64x32x128"}, {"cluster": "1x2", "partition": "128x16x128"},
     {"tiles": 3}, {"parts": 2}, {"partition": "64x128x128", "split": 2}, {"partition": "128x256x128"},
+    {"partition": "192x128x128", "tiles": 2}, {"partition": "192x64x128", "split": 2},
 )  # fmt: skip
 
 

@@ -166,7 +166,7 @@ def _refuse_shape(shape: Shape, settings: Settings) -> ArgumentError | None:
     if any(shape.scaled) and shape.consumers > 1 and settings["split"] != 1:
         most = MOST_PRODUCTS_SCALED
     if shape.widens and any(shape.scaled):
-        most = MOST_PRODUCTS_SCALED
+        most = min(most, MOST_PRODUCTS_SCALED)
     if shape.product_registers > max(most, shape.sum_registers):
         return ArgumentError("partition", f"must be a smaller tile for {element}", settings["partition"])
     widest = MOST_COLUMNS_SCALED if settings["split"] == 1 else MOST_PRODUCTS_SCALED // shape.consumers

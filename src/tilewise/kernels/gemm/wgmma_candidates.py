@@ -11,6 +11,8 @@ from tilewise.kernels.gemm.wgmma_shapes import (
     BETWEEN,
     BETWEEN_SIZES,
     NARROW,
+    TALL,
+    TALL_SIZES,
     TILES,
     WIDENING,
     Shape,
@@ -66,7 +68,7 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
     for tile in _exchanged_tiles(operands, sms, bool(lies["b_in_rows"])):
         found = {**lies, **stacked, "partition": _name(tile, lies)}
         yield from _schedules(operands, found, sms)
-        if tile in NARROW:
+        if (tile.m, tile.n) not in BETWEEN_SIZES:
             yield from _splits(operands, found, sms)
 
 
@@ -81,7 +83,8 @@ def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iter
     tiles = fitting[
         widest - (fitting[widest].n > WORTH_HALVING) : widest + 1
     ]  # or half as wide, for more of them
-    for tile in (replace(one, m=height) for one in tiles for height in (64, 128)):
+    tall = [one for one in TALL if any(one.n == other.n for other in tiles)]
+    for tile in (*(replace(one, m=height) for one in tiles for height in (64, 128)), *tall):
         if tile.m > 64 and tile.m >= 2 * rows:
             continue
         found: dict[str, int | str] = {
@@ -123,8 +126,8 @@ def _exchanged_tiles(operands: Operands, sms: int, b_in_rows: bool) -> Iterator[
         if operands.epilogue.lines_of("a") < 2:
             yield from _least_waste(operands, n, m, sms, b_in_rows)
         return
-    for height in (64, 128):
-        yield from [one for one in NARROW if one.m == height < 2 * n and one.n >= m][:1]
+    width = next(one.n for one in NARROW if one.n >= m)
+    yield from (one for one in (*NARROW, *TALL) if one.n == width and one.m < 2 * n)
 
 
 def _least_waste(operands: Operands, m: int, n: int, sms: int, b_in_rows: bool) -> list[Tile]:
@@ -151,6 +154,7 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
     together = shape.in_steps or shape.widens
     many = operands.sizes[1 if found["exchanged"] else 0] > tile.m
     worth = not found["exchanged"] or (found["widened"] != AS_IT_IS and tile.n >= WORTH_SHARING)
+    worth = worth and (tile.m, tile.n) not in TALL_SIZES  # which read each byte often enough
     for cluster in ("1x1", "2x1") if many and worth else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
         most = max(ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1)), 1)

@@ -20,6 +20,8 @@ __all__ = [
     "PARTITIONS",
     "PARTITIONS_OF",
     "ROW_BYTES",
+    "TALL",
+    "TALL_SIZES",
     "TILES",
     "WARPGROUP",
     "WIDE_PARTITIONS",
@@ -94,7 +96,7 @@ class Shape:
     @functools.cached_property
     def resident(self) -> int:
         """Blocks that an SM holds at once: two of those for a few columns, which wait for memory."""
-        narrow = self.n <= (64 if self.m == 64 else 16)
+        narrow = self.n <= {64: 64, 128: 16}.get(self.m, 0)
         return 2 if self.exchanged and narrow and not self.pingpong else 1
 
     @functools.cached_property
@@ -154,6 +156,10 @@ TILES = (
 """What the kernel has for operands as they are."""
 NARROW = (*_tiles(64, 8, 16, 32, 48, 64), *_tiles(128, 8, 16, 32, 48, 64))
 """What it has besides, if they are exchanged, for a few rows of C."""
+TALL = _tiles(192, 48, 64, 128)
+"""The same by three warpgroups, whose heights fill the SMs in one wave where others do not; the widest for 8 bits that
+are widened."""
+TALL_SIZES = frozenset((one.m, one.n) for one in TALL)
 BETWEEN = (
     *_tiles(128, 80, 96, 112, 144, 160, 176, 208, 224, 240),
     *_tiles(256, 80, 96, 112, 144, 160),
@@ -162,7 +168,7 @@ BETWEEN = (
 BETWEEN_SIZES = frozenset((one.m, one.n) for one in BETWEEN)
 WIDENING = (*NARROW[:5], *_tiles(64, 128, 256))
 """What it has for 8 bits that are widened, or with twice the rows: by the columns of the other operand."""
-PARTITIONS = {named(one): one for one in dict.fromkeys((*TILES, *NARROW, *BETWEEN))}
+PARTITIONS = {named(one): one for one in dict.fromkeys((*TILES, *NARROW, *TALL, *BETWEEN))}
 """By name, those of 16-bit elements."""
 WIDE_PARTITIONS = {named(one): one for one in (replace(one, k=one.k // 2) for one in PARTITIONS.values())}
 """Of float32: as many bytes, half as deep."""
