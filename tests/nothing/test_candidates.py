@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm import general, mma, simt, vector
-from tilewise.kernels.gemm.wgmma_shapes import BETWEEN, NARROW, TALL, TILES, shape_of
+from tilewise.kernels.gemm.wgmma_shapes import BETWEEN, FLAT, NARROW, TALL, TILES, shape_of
 from tilewise.operands import Operand, Operands
 from tilewise.planner import operands_of
 
@@ -416,6 +416,42 @@ def test_wgmma_has_the_three_tiles_between_the_others_that_waste_least(
         best = sorted(fitting, key=cost)[:3]
         wide = [one for one in best if not (n <= one.n / 2)]
         assert found & names == {f"{one.m}x{one.n}x64" for one in wide}
+
+
+@given(
+    m=st.integers(1, 70), n=st.integers(2, 8000).map(lambda i: 8 * i), k=st.integers(2, 900).map(lambda i: 8 * i),
+    sms=SMS, batch=st.sampled_from([1, 3]), layout=st.sampled_from(["nt", "nn"]),
+)  # fmt: skip
+@example(64, 18432, 7168, 132, 1, "nt")
+@example(64, 5120, 5120, 132, 1, "nt")
+@example(64, 50304, 2048, 132, 1, "nn")
+@example(64, 80, 4096, 132, 1, "nt")
+@examples
+def test_wgmma_has_widths_for_few_rows_by_which_sms_share_the_columns_evenly(
+    m: int, n: int, k: int, sms: int, batch: int, layout: str
+) -> None:
+    """The three with the fewest columns for the SM that has the most: of all widths, with K whole, or split at once."""
+    operands = operands_of(m, n, k, dtype="float16", layout=layout, batch=batch)
+    names = {f"64x{one.n}x64": one.n for one in FLAT}
+    found = {
+        (names[str(one["partition"])], int(one["split"])): one
+        for one in kept(proposed("wgmma", operands, sms), exchanged=0)
+        if one["partition"] in names
+    }
+    able = {}
+    for width, split in itertools.product(names.values(), (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)):
+        tiles = up(n, width) * batch
+        if (split > 1 and (tiles * split > sms or up(k, 64) < 2 * split)) or (layout == "nn" and width % 64):
+            continue
+        able[width, split] = up(tiles * split, sms) * width / split
+    if m > 64 or n <= FLAT[0].n:
+        assert not found
+        return
+    assert len(found) == min(3, len(able)) and found.keys() <= able.keys()
+    assert sorted(able[one] for one in found) == sorted(able.values())[:3]
+    for (width, split), one in found.items():
+        assert (one["cluster"], one["parts"], one["pingpong"]) == ("1x1", 1, 0)
+        assert one["tiles"] == (1 if split > 1 else min(up(up(n, width) * batch, sms), 128))
 
 
 @given(m=st.integers(1, 64), n=SIZE, k=SIZE)

@@ -37,7 +37,7 @@ ANY, OTHERS = "plans-2026-11-27-h100.json", "plans-2026-11-27-h100-others.json"
 LARGE = "plans-2026-11-26-h100-large.json"
 BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-28-widened.json"
 WIDENED_ON_H100 = "plans-2026-11-27-h100-widened.json"
-FEW_ROWS = "plans-2026-11-29-few-rows.json"
+FEW_ROWS, DECODE = "plans-2026-11-29-few-rows.json", "plans-2026-11-29-decode.json"
 RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
 H200, H100 = target_of("h200"), target_of("h100-sxm")
 # The shapes of a language model's layers, of squares and of deep and skinny products, that were measured first.
@@ -136,6 +136,19 @@ def test_tiles_of_192_rows_are_chosen_where_they_fill_the_sms() -> None:
     assert statistics.geometric_mean(gains) > 1.07 and min(gains) > 0.93
 
 
+def test_choices_for_few_rows_go_by_even_shares_of_the_memory() -> None:
+    """With the memory as fast for uneven ones, 4 % more is lost on average, and up to a half."""
+    plans = read(RESULTS / DECODE)
+    quality = judge(plans, H200)
+    assert (len(quality.ratios), len(plans)) == (75, 831)
+    assert quality.within(1.05) >= 0.85 and quality.mean <= 1.024
+    worst = max(quality.ratios, key=lambda key: quality.ratios[key])
+    assert (worst[1].m, worst[1].n, worst[1].k) == (1, 5120, 5120)  # a vector, which takes another kernel
+    unaware = replace(H200.constants, sm_bytes_per_clock=math.inf, pair_bytes_per_clock=math.inf)
+    other = judge(plans, replace(H200, constants=unaware))
+    assert other.mean > quality.mean + 0.03 and other.worst > 1.45
+
+
 def test_choices_of_8_bits_beside_16_on_an_h100_go_by_its_own_constants() -> None:
     """Tiles of 64 rows without clusters, and splits in two: with the H200's constants up to 12 % are lost."""
     plans = read(RESULTS / WIDENED_ON_H100)
@@ -214,16 +227,16 @@ def test_products_that_last_are_planned_for_the_power_that_lasts() -> None:
 
 
 def test_gradients_of_weights_are_split_along_k() -> None:
-    """Sixteen products as these have them, of which three are chosen 5 to 11 % from the best: see the tuning log."""
+    """Sixteen products as these have them, of which one is chosen 5 % from the best."""
     quality = judge(read(RESULTS / "plans-2026-11-28-deep.json"), H200)
-    assert len(quality.ratios) == 16 and quality.worst <= 1.11 and quality.mean <= 1.018
+    assert len(quality.ratios) == 16 and quality.worst <= 1.06 and quality.mean <= 1.007
 
 
 def test_clusters_are_chosen_by_what_their_sms_can_take_in() -> None:
     """Of 32 products of up to 3072 rows and columns; as if an SM could take in anything, four more are 5 % off."""
     plans = read(RESULTS / "plans-2026-11-29-clusters.json")
     quality = judge(plans, H200)
-    assert len(quality.ratios) == 32 and quality.worst <= 1.14 and quality.mean <= 1.015
+    assert len(quality.ratios) == 32 and quality.worst <= 1.14 and quality.mean <= 1.009
     boundless = replace(H200, constants=replace(H200.constants, cluster_bytes_per_clock=math.inf))
     assert judge(plans, boundless).within(1.05) <= quality.within(1.05) - 4 / 32
 

@@ -82,6 +82,10 @@ class Constants:
     units: Mapping[str, UnitCost] = field(default_factory=dict)
     l2_bytes_per_clock: float = math.inf
     """Bytes that reach an SM from L2 while all of them read."""
+    sm_bytes_per_clock: float = math.inf
+    """Bytes from memory that reach an SM while most others have all of theirs."""
+    pair_bytes_per_clock: float = math.inf
+    """The same of two SMs side by side, which share their way."""
     straddling: float = 0.0
     """How much more L2 has to read where the rows of a tile do not begin with its lines: 1 is twice as much."""
     cut_lines: float = 0.0
@@ -109,8 +113,8 @@ _CLUSTERS = (66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7)
 
 _WGMMA = UnitCost(
     1574.5, 2.6101, 1947, 11.508, 155.9, 374.23,
-    stores_per_clock=5.6063, memory_share=0.86317, joules_per_mac=9.905e-13,
-    split_clocks=1552, outside=0.08046, epilogue_clocks=0.3, idle_memory=0.47416,
+    stores_per_clock=5.6063, memory_share=0.95, joules_per_mac=9.905e-13,
+    split_clocks=1650, outside=0.08046, epilogue_clocks=0.3, idle_memory=0.6,
     memory_latency_clocks=115.03, waits=0.02525, cluster_saves=0.02469, stored_alone=1.0698, stored_between=2.0401,
     stored_beside=0.3,
 )  # fmt: skip
@@ -125,7 +129,10 @@ _WGMMA = UnitCost(
 # predicted within 11 % as well. The bytes that clusters take in are by hand: copies without products bring 49 to 66 a
 # clock. Those of simt, with its shares of waiting (kernels/gemm/simt.py), come from a random search near what they
 # had been, among plans of 44 problems on an H100 (2026-11-27), and so do those of mma_f64, of 17; what is said of
-# vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26).
+# vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26). What an SM and two of them take in by
+# themselves, and with it the memory's share, its idleness and the splits of wgmma_gemm, and the splits of int8 beside
+# 16 bits and the share of vector, are the best of some hundred values for the choices in all those files and
+# in 1,668 plans of 154 problems of 1 to 256 rows (2026-11-29).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -174,7 +181,7 @@ FITTED: Mapping[str, Constants] = {
             ),
             "wgmma_widened_int8": UnitCost(
                 100000, 50, 2712, 4.857, 251, 167.7, stores_per_clock=0.5916,
-                memory_share=0.97, joules_per_mac=1.116e-12, split_clocks=559.6, epilogue_clocks=0.3,
+                memory_share=0.97, joules_per_mac=1.116e-12, split_clocks=440, epilogue_clocks=0.3,
                 idle_memory=0.5252, memory_latency_clocks=243, element_clocks=0.01222,
             ),
             "wgmma_fp8": UnitCost(
@@ -203,7 +210,7 @@ FITTED: Mapping[str, Constants] = {
                 64, 0, 1530, 23, 394, memory_share=0.9,
                 shared_read_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
             ),
-            "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.914),
+            "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.96),
             "vector_widened": UnitCost(
                 41.62, 18.19, 3179, 64, 628.3, memory_share=0.8051, idle_memory=0.4276,
             ),
@@ -213,6 +220,8 @@ FITTED: Mapping[str, Constants] = {
             "vector_rows": UnitCost(128, 0, 3000, 64, 240, memory_share=0.85),
         },
         l2_bytes_per_clock=65.842,
+        sm_bytes_per_clock=32,
+        pair_bytes_per_clock=65,
         straddling=1.8663,
         cut_lines=1.0264,
         cluster_share={blocks: blocks * held / 132 for blocks, held in enumerate(_CLUSTERS, 2)},
@@ -286,8 +295,10 @@ _SAME_CHIP = {"h100-sxm": 1.0, "h800-sxm": 1.0, "gh200": 1.0, "h100-nvl": 400 / 
 # split K. From that search, but for the bytes that clusters take in: these are as clusters were measured to take them,
 # 87 a nanosecond, and 8 to 17 % fewer where warpgroups take turns.
 _STRADDLING_IN_LESS_L2, _CUT_IN_LESS_L2 = 1.7156, 3.4361
-_CLUSTER_START_IN_LESS_L2, _CLUSTER_BYTES_IN_LESS_L2, _SPLIT_IN_LESS_L2 = 165.87, 44.0, 2637.9
+_CLUSTER_START_IN_LESS_L2, _CLUSTER_BYTES_IN_LESS_L2 = 165.87, 44.0
 _CLUSTER_TURNS_IN_LESS_L2 = 1.1
+# Their memory is slower, too, so that few SMs take in what it gives: even shares matter little, as measured on an H100.
+_WGMMA_IN_LESS_L2 = {"split_clocks": 2637.9, "memory_share": 0.86317, "idle_memory": 0.47416}
 # Of 8 bits beside 16 there: from a search among 396 plans of 42 problems on an H100 (2026-11-27) and those on an H200,
 # and the start of a block by hand; int8 is as float8. NOTE: two of those problems change plans, and lose 20 %, if a
 # constant moves by 1 %.
@@ -371,13 +382,15 @@ def _of_same_chip(model: Constants, gpu: Gpu, known: Gpu) -> Constants:
     model = replace(model, watts=model.watts * _SAME_CHIP[gpu.name])
     if gpu.l2_bytes >= known.l2_bytes:
         return model
-    split = replace(model.units["wgmma_gemm"], split_clocks=_SPLIT_IN_LESS_L2)
+    own = replace(model.units["wgmma_gemm"], **_WGMMA_IN_LESS_L2)
     return replace(
         model,
+        sm_bytes_per_clock=math.inf,
+        pair_bytes_per_clock=math.inf,
         straddling=_STRADDLING_IN_LESS_L2,
         cut_lines=_CUT_IN_LESS_L2,
         cluster_start_clocks=_CLUSTER_START_IN_LESS_L2,
         cluster_bytes_per_clock=_CLUSTER_BYTES_IN_LESS_L2,
         cluster_turns=_CLUSTER_TURNS_IN_LESS_L2,
-        units={**model.units, "wgmma_gemm": split, **_WIDENED_IN_LESS_L2},
+        units={**model.units, "wgmma_gemm": own, **_WIDENED_IN_LESS_L2},
     )

@@ -153,6 +153,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
         constants.memory_bandwidth * share
     )
     memory *= 1 - unit.cluster_saves * (cluster > 1)
+    memory += _wait_for_last(work, clusters, read_bytes, constants.memory_bandwidth * share, target)
     # Nothing is read until the first bytes of a block are asked for, nor while its last tile is stored.
     memory += unit.idle_memory * (terms["fill"] + terms["store"] / work.tiles)
     macs = block.m * block.n * block.k
@@ -195,6 +196,22 @@ def _waves(work: Work, blocks: int, steps: int, target: Target) -> list[tuple[in
     resident = count_resident(work, target)
     count, rest = divmod(per_sm, resident)
     return [wave for wave in ((count, resident, steps), (1, rest, steps)) if wave[0] * wave[1]]
+
+
+def _wait_for_last(work: Work, tiles: int, read_bytes: float, bandwidth: float, target: Target) -> float:
+    """How much longer reading takes where some SMs, or pairs of them, have a block more than others.
+
+    As long as all read, each has an equal share of the memory's bandwidth. Those that have more read on by themselves
+    once the others have what they want, and so few may not take in what memory gives.
+    """
+    slots = _count_slots(work, target) * work.cluster
+    blocks, waiting = max(ceil_div(tiles, work.tiles) * work.cluster, 1), 0.0
+    rates = (target.constants.sm_bytes_per_clock, target.constants.pair_bytes_per_clock)
+    for units, rate in zip((slots, slots // 2), rates, strict=True):
+        last = blocks % units if units else 0
+        if last:
+            waiting = max(waiting, 1 / (rate * target.constants.clock) - last / bandwidth)
+    return waiting * read_bytes / blocks
 
 
 def count_resident(work: Work, target: Target) -> int:

@@ -31,9 +31,13 @@ NAMES = (
         "cluster_saves", "waits",
     )),
     "straddling", "cut_lines", "cluster_start_clocks", "cluster_step_clocks", "joules_per_l2_byte",
+    "sm_bytes_per_clock", "pair_bytes_per_clock",
 )  # fmt: skip
 GPUS = ("h200", "h100-sxm")
-OWN = ("straddling", "cut_lines", "cluster_start_clocks", "cluster_bytes_per_clock", f"{UNIT}.split_clocks")
+OWN = (
+    "straddling", "cut_lines", "cluster_start_clocks", "cluster_bytes_per_clock", "sm_bytes_per_clock",
+    "pair_bytes_per_clock", f"{UNIT}.split_clocks", f"{UNIT}.memory_share",
+)  # fmt: skip
 """What the second GPU and those behind it have of their own; all else is as on the first."""
 
 

@@ -17,7 +17,7 @@ from tests.thorough import examples
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.wgmma_candidates import MOST_SUMS
-from tilewise.kernels.gemm.wgmma_shapes import PARTITIONS, TILES, Shape
+from tilewise.kernels.gemm.wgmma_shapes import FLAT, PARTITIONS, TILES, Shape
 from tilewise.operands import Operands
 from tilewise.planner import choose, target_of
 from tilewise.problem import Layout, Problem
@@ -79,6 +79,16 @@ def check(
 def test_every_tile_is_right(tile: tw.Tile) -> None:
     """Sizes that end inside of a tile, and more tiles than blocks."""
     check((tile.m + 8, tile.n + 24, 136), partition=name(tile), tiles=2)
+
+
+@pytest.mark.few("64x144x64-given0")
+@pytest.mark.parametrize(
+    ("partition", "given"), [("64x144x64", {}), ("64x80x64", {"split": 2}), ("64x240x64", {"tiles": 2})]
+)
+def test_widths_for_few_rows_are_right(partition: str, given: dict[str, Any]) -> None:
+    """Whose last tile ends with the columns, or between them."""
+    for layout, m, n in (("nt", 1, 430), ("nt", 40, 480), ("nn", 64, 408)):
+        check((m, n, 264), layout=layout, partition=partition, **given)
 
 
 @pytest.mark.few(1)
@@ -241,7 +251,7 @@ def test_what_lies_otherwise_is_copied_first_or_refused() -> None:
 COLUMNS: dict[str, Any] = {"partition": "128x256x64", "a_in_rows": 0, "b_in_rows": 0}
 SHIPPED = [{"partition": name(tile)} for tile in TILES] + [COLUMNS]
 SHIPPED += [
-    {"partition": name(one), "exchanged": 1, "b_in_rows": 0}
+    {"partition": name(one), "exchanged": int(one not in FLAT), "b_in_rows": 0}
     for one in PARTITIONS.values()
     if one not in TILES
 ]

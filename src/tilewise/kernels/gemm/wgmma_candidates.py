@@ -10,6 +10,8 @@ from tilewise.kernels.gemm.wgmma_lies import cluster_of, clusters, lies_of
 from tilewise.kernels.gemm.wgmma_shapes import (
     BETWEEN,
     BETWEEN_SIZES,
+    BOX,
+    FLAT,
     NARROW,
     TALL,
     TALL_SIZES,
@@ -32,6 +34,7 @@ MOST_PARTS, LONG_PARTS = 32, 16  # that are proposed: the sums of each are writt
 WIDEST_SCALED = 128  # columns beside rows of 8 bits that have scales, which take registers
 WORTH_HALVING = 128  # columns beside rows of 8 bits: of wider tiles there may be too few
 WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
+MOST_FLAT = 3  # tiles for a few rows, with or without a split of K, that are proposed
 LEAST_STEPS = 4  # of K that a part has, if it is proposed
 LONG_STEPS = 16  # the same where there are more than LONG_PARTS
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
@@ -64,6 +67,8 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
         if tile in TILES:
             yield from _splits(operands, found, sms)
             yield from _parts(operands, found, sms)
+    if not tiled:
+        yield from _flat(operands, {**lies, **stacked}, sms)
     lies = types | lies_of(operands, 1)
     for tile in _exchanged_tiles(operands, sms, bool(lies["b_in_rows"])):
         found = {**lies, **stacked, "partition": _name(tile, lies)}
@@ -95,6 +100,35 @@ def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iter
         yield from _schedules(operands, found, sms)
         yield from _splits(operands, found, sms)
         yield from _parts(operands, found, sms)
+
+
+def _flat(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
+    """Tiles for a few rows by whose widths SMs have the most even shares of the columns: K whole, or split.
+
+    Rows of B come in whole boxes: there tiles as wide as some boxes.
+    """
+    m, n, k = operands.sizes
+    if m > FLAT[0].m or n <= FLAT[0].n:
+        return
+
+    def columns_of_an_sm(plan: tuple[Tile, int]) -> float:
+        tile, split = plan
+        return ceil_div(ceil_div(n, tile.n) * operands.batch * split, sms) * tile.n / split
+
+    steps = ceil_div(k, depth_of(loaded_element(lies)))
+    able = [
+        (tile, split)
+        for split in (1, *PROPOSED_SPLITS)
+        for tile in FLAT
+        if (split == 1 or (steps >= 2 * split and ceil_div(n, tile.n) * operands.batch * split <= sms))
+        and not (lies["b_in_rows"] and tile.n % BOX)
+    ]
+    for tile, split in sorted(able, key=columns_of_an_sm)[:MOST_FLAT]:
+        made = {**lies, "partition": _name(tile, lies), "cluster": "1x1", "pingpong": 0, "split": split}
+        if split == 1:
+            yield {**made, "tiles": min(max(ceil_div(clusters(operands, made), sms), 1), MOST_TILES)}
+        elif may_split(shape_of(made)):
+            yield made
 
 
 def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:

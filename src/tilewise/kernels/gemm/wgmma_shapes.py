@@ -15,6 +15,7 @@ __all__ = [
     "BETWEEN_SIZES",
     "BOX",
     "BYTE_PARTITIONS",
+    "FLAT",
     "INSTRUCTION_BYTES",
     "NARROW",
     "PARTITIONS",
@@ -165,10 +166,12 @@ BETWEEN = (
     *_tiles(256, 80, 96, 112, 144, 160),
 )
 """What it has for sizes that no other tile covers without much waste."""
+FLAT = _tiles(64, 80, 96, 112, 144, 160, 176, 192, 208, 224, 240)
+"""What it has for few rows by columns that tiles of these widths share out evenly among the SMs."""
 BETWEEN_SIZES = frozenset((one.m, one.n) for one in BETWEEN)
 WIDENING = (*NARROW[:5], *_tiles(64, 128, 256))
 """What it has for 8 bits that are widened, or with twice the rows: by the columns of the other operand."""
-PARTITIONS = {named(one): one for one in dict.fromkeys((*TILES, *NARROW, *TALL, *BETWEEN))}
+PARTITIONS = {named(one): one for one in dict.fromkeys((*TILES, *NARROW, *TALL, *FLAT, *BETWEEN))}
 """By name, those of 16-bit elements."""
 WIDE_PARTITIONS = {named(one): one for one in (replace(one, k=one.k // 2) for one in PARTITIONS.values())}
 """Of float32: as many bytes, half as deep."""
