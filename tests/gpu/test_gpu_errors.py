@@ -36,7 +36,7 @@ def _normal(shape: tuple[int, int]) -> Matrix:
 
 def _spread(shape: tuple[int, int]) -> Matrix:
     """Normal numbers, each times a power of two at random."""
-    return _normal(shape) * 2.0 ** RANDOM.integers(-4, 4, shape)
+    return np.ldexp(_normal(shape), RANDOM.integers(-4, 4, shape))
 
 
 KINDS: dict[str, Callable[[tuple[int, int]], Matrix]] = {

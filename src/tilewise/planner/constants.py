@@ -130,9 +130,9 @@ _WGMMA = UnitCost(
 # clock. Those of simt, with its shares of waiting (kernels/gemm/simt.py), come from a random search near what they
 # had been, among plans of 44 problems on an H100 (2026-11-27), and so do those of mma_f64, of 17; what is said of
 # vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26). What an SM and two of them take in by
-# themselves, and with it the memory's share, its idleness and the splits of wgmma_gemm, and the splits of int8 beside
-# 16 bits and the share of vector, are the best of some hundred values for the choices in all those files and
-# in 1,668 plans of 154 problems of 1 to 256 rows (2026-11-29).
+# themselves, and with it the memory's share, its idleness and the splits of wgmma_gemm, the splits of int8 beside 16
+# bits and the share of vector, are the best of some hundred values for the choices in all those files and in 1,668
+# plans of 154 problems of 1 to 256 rows (2026-11-29).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,

@@ -16,7 +16,7 @@ fill           the start of a block: the first bytes until its pipeline is full
 store          storing C
 launch         the launches
 passes         copies and partial sums: what goes through the workspace
-memory         reading A and B and writing C once
+memory         reading A and B and writing C once, and waiting for the SMs that have more to read than others
 power          what the power limit allows
 =============  =====================================================================================================
 

@@ -36,7 +36,7 @@ NAMES = (
 GPUS = ("h200", "h100-sxm")
 OWN = (
     "straddling", "cut_lines", "cluster_start_clocks", "cluster_bytes_per_clock", "sm_bytes_per_clock",
-    "pair_bytes_per_clock", f"{UNIT}.split_clocks", f"{UNIT}.memory_share",
+    "pair_bytes_per_clock", f"{UNIT}.split_clocks", f"{UNIT}.memory_share", f"{UNIT}.idle_memory",
 )  # fmt: skip
 """What the second GPU and those behind it have of their own; all else is as on the first."""
 
