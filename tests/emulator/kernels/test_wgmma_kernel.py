@@ -314,6 +314,14 @@ def test_a_cluster_that_splits_k_writes_no_stage_that_another_warpgroup_reads() 
     assert tw.check(plan, "late") == []
 
 
+@pytest.mark.few("64x80x64-0")
+@pytest.mark.parametrize("exchanged", [0, 1])
+@pytest.mark.parametrize("partition", ["64x80x64", "128x112x64", "64x240x64"])
+def test_of_a_narrow_last_box_nothing_is_read_that_nobody_wrote(partition: str, exchanged: int) -> None:
+    """Rows of C begin anywhere, so that chunks of 16 bytes lie across those of the box."""
+    assert tw.check(plan_for((70, 300, 72), 1, "nt", {"partition": partition, "exchanged": exchanged})) == []
+
+
 @pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("size", "layout", "given"),

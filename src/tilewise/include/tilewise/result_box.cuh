@@ -108,10 +108,10 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
             Result others[ROWS_AT_ONCE];
 #pragma unroll
             for (unsigned i = 0; i < ROWS_AT_ONCE; ++i) {
-                const unsigned row = min(first + i * PASS, ROWS - 1);
+                const unsigned row = min(first + i * PASS, height - 1);
                 ends[i] = RowEnds(&c.at(first_row + row, first_column), columns);
-                runs[i] = run_at(row, ends[i].begin + lane * CHUNK);
-                others[i] = element(row, ends[i].outside(lane) % COLUMNS);
+                runs[i] = run_at(row, ends[i].begin + lane * CHUNK, width - 1);
+                others[i] = element(row, min(ends[i].outside(lane), width - 1));
             }
 #pragma unroll
             for (unsigned i = 0; i < ROWS_AT_ONCE; ++i) {
@@ -147,14 +147,14 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
         return static_cast<const Result *>(chunk(row, column))[column % CHUNK];
     }
 
-    // 16 bytes of a row from any element on, out of two chunks side by side. Behind the row they are of its beginning.
-    __device__ Neighbours<Result, CHUNK> run_at(unsigned row, unsigned column)
+    // 16 bytes of a row from any element on, out of two chunks side by side. Behind the row's last element they are anything.
+    __device__ Neighbours<Result, CHUNK> run_at(unsigned row, unsigned column, unsigned last)
     {
         constexpr unsigned WORD = 4 / sizeof(Result), WORDS = 4; // elements of a word, and words of a chunk
         const unsigned past = column % CHUNK;
         Neighbours<unsigned, WORDS> one, other;
-        one.read(static_cast<const unsigned *>(chunk(row, column % COLUMNS)));
-        other.read(static_cast<const unsigned *>(chunk(row, (column + CHUNK) % COLUMNS)));
+        one.read(static_cast<const unsigned *>(chunk(row, min(column, last))));
+        other.read(static_cast<const unsigned *>(chunk(row, min(column + CHUNK, last))));
         unsigned words[2 * WORDS];
 #pragma unroll
         for (unsigned i = 0; i < WORDS; ++i)
