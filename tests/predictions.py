@@ -26,7 +26,7 @@ from tilewise.kernels.bind import _regions, _shifts
 from tilewise.kernels.epilogue import epilogue_header
 from tilewise.kernels.gemm.add_sums import add_steps
 from tilewise.kernels.gemm.arrange import arrange_steps
-from tilewise.kernels.spec import KernelSpec
+from tilewise.kernels.spec import KernelSpec, Settings
 from tilewise.operands import Operand, Operands
 from tilewise.planner import Candidate, list_candidates, operands_of, target_of
 from tilewise.planner.constants import EMULATOR
@@ -399,6 +399,64 @@ def of_refusals(name: str, element: str) -> str:
     return "\n".join(lines)
 
 
+CHANGED = tuple(
+    Case("h200", size, dtype, given, expression)
+    for size, dtype, given, expression in (
+        ((512, 512, 2048), "bfloat16", {"layout": "nt"}, ""),
+        ((333, 77, 555), "float16", {"layout": "tn", "result": "float32"}, "relu(acc + row)"),
+        ((96, 200, 300), "float16", {"arithmetic": "f16", "batch": 3}, ""),
+        ((600, 500, 2048), "float32", {}, ""),
+        ((130, 96, 128), "float32", {"arithmetic": "tf32", "layout": "nt"}, ""),
+        ((256, 512, 640), "float32", {"arithmetic": "exact32"}, ""),
+        ((300, 1, 4000), "float64", {}, ""),
+        ((1000, 512, 96), "float64", {"layout": "nt"}, "column_sums(down, acc)"),
+        ((300, 200, 100), "complex64", {}, ""),
+        ((64, 512, 256), "int8", {"layout": "nt"}, "scaled(acc, of_a, of_b)"),
+        ((64, 4096, 1024), "bfloat16", {"layout": "nt", "b_dtype": "int8"}, ""),
+        ((512, 256, 512), "bfloat16", {"batch": 5, "pointers": True}, ""),
+        ((129, 320, 640), "float8_e4m3fn", {"groups": 3, "layout": "nt"}, ""),
+    )
+)
+_ELEMENT_TYPES = re.compile("must have elements of type .* for")
+
+
+def of_changes(case: Case) -> str:
+    """Of each kernel's first proposal for a product: why each of its choices cannot be another one, all others as they are.
+
+    Of a range: the first values and the last one.
+    """
+    lines, operands = [f"[what refuses changes of {case.name}]"], case.operands()
+    for spec in (KERNELS[name] for name in KERNELS if name not in RUNGS):
+        found, _ = list_candidates(operands, case.target, specs=(spec,))
+        if not found:
+            continue
+        first, refused = found[0], 0
+        usual = dict(first.settings)
+        for name, values in spec.settings.items():
+            reasons: dict[str, list[int | str]] = {}
+            shown = [*values[:16], values[-1]] if isinstance(values, range) else values
+            for value in (one for one in shown if one != usual[name]):
+                if error := _why_not(spec, first.operands, {**usual, name: value}):
+                    rule = _ELEMENT_TYPES.sub("must have another type for", error.rule)
+                    reasons.setdefault(f"{error.argument} {rule}", []).append(value)
+            refused += sum(map(len, reasons.values()))
+            lines += [f"  {name} {_spans(given)}: {reason}" for reason, given in reasons.items()]
+        lines.append(f"{spec.name}: of the first of {len(found)} proposals, {refused} changes are refused")
+    return "\n".join(lines)
+
+
+def _why_not(spec: KernelSpec, operands: Operands, settings: Settings) -> ArgumentError | None:
+    try:
+        return spec.why_not(operands, settings)
+    except ArgumentError as raised:
+        return raised
+
+
+def _spans(values: Sequence[int | str]) -> str:
+    """Values in the order in which they are listed, of more than three the first and the last."""
+    return ", ".join(map(str, values)) if len(values) <= 3 else f"{values[0]} … {values[-1]} ({len(values)})"
+
+
 def _fitting(spec: KernelSpec, operands: Operands) -> Iterator[object]:
     """The tiles for elements of a type."""
     for partition in spec.settings["partition"]:
@@ -428,6 +486,7 @@ def list_predictions() -> str:
             (
                 *map(of_kernel, KERNELS),
                 *itertools.starmap(of_refusals, REFUSALS),
+                *map(of_changes, CHANGED),
                 *of_headers,
                 *map(summary, CASES),
             )

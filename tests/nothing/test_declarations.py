@@ -73,6 +73,12 @@ def test_pointers_in_a_source(parameter: str, element: str | None, writable: boo
     assert found == [element, writable] and text
 
 
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+def test_names_of_cstdint_are_the_types_with_so_many_bits(bits: int) -> None:
+    for name, element in ((f"int{bits}_t", f"int{bits}"), (f"std::uint{bits}_t", f"uint{bits}")):
+        assert one(f"{name} *x") == (f"{name} *x", element, True)
+
+
 @pytest.mark.parametrize(
     "parameter",
     [

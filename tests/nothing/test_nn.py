@@ -464,9 +464,11 @@ def test_a_step_in_float64_goes_down_the_slope_of_the_loss(momentum: float) -> N
         array[:] = before
 
 
-def test_losses_may_be_off_by_the_roundings_of_weights_and_of_what_hidden_layers_give() -> None:
+@pytest.mark.parametrize("scale", [1, 2.0**-8])  # the second: most weights are below float16's normal numbers
+def test_losses_may_be_off_by_the_roundings_of_weights_and_of_what_hidden_layers_give(scale: float) -> None:
     random, options = np.random.default_rng(), tw.nn.TrainingOptions(32)
     model = Float64Model(tw.nn.Network.begin(options), options)
+    model.weights = [weights * scale for weights in model.weights]
     samples, labels = random.standard_normal((5, 784)), random.integers(0, 10, 5).astype(np.uint8)
     outputs, last = model.outputs(samples), len(model.weights)
 

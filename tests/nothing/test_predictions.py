@@ -7,7 +7,19 @@ import functools
 import pytest
 
 from tests.golden_text import assert_unchanged
-from tests.predictions import CASES, COMMAND, GOLDEN, REFUSALS, Case, headers, of_kernel, of_refusals, summary
+from tests.predictions import (
+    CASES,
+    CHANGED,
+    COMMAND,
+    GOLDEN,
+    REFUSALS,
+    Case,
+    headers,
+    of_changes,
+    of_kernel,
+    of_refusals,
+    summary,
+)
 from tilewise.kernels import KERNELS
 
 
@@ -35,6 +47,12 @@ def test_a_change_of_what_a_kernel_refuses_is_seen(kernel: str, element: str) ->
     assert_unchanged(kept().get(now.splitlines()[0], ""), now, f"kernel {kernel}", COMMAND)
 
 
+@pytest.mark.parametrize("case", CHANGED, ids=lambda case: case.name)
+def test_a_change_of_which_other_choices_a_proposal_could_have_is_seen(case: Case) -> None:
+    now = of_changes(case)
+    assert_unchanged(kept().get(now.splitlines()[0], ""), now, "the kernels", COMMAND)
+
+
 @pytest.mark.parametrize("name", headers())
 def test_a_change_of_what_epilogues_become_is_seen(name: str) -> None:
     assert_unchanged(kept().get(name, ""), f"{name}\n{headers()[name]}", "a header", COMMAND)
@@ -46,4 +64,5 @@ def test_the_file_has_every_case_and_no_other() -> None:
         [f"[{name}]" for name in names]
         for names in (map("the kernel {}".format, KERNELS), (case.name for case in CASES))
     )
-    assert list(kept()) == [*kernels, *refusals, *headers(), *cases], COMMAND
+    changes = [f"[what refuses changes of {case.name}]" for case in CHANGED]
+    assert list(kept()) == [*kernels, *refusals, *changes, *headers(), *cases], COMMAND
