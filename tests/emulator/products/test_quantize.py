@@ -51,6 +51,31 @@ def on_emulator(monkeypatch: pytest.MonkeyPatch) -> Any:
     return device
 
 
+@pytest.mark.parametrize(
+    ("name", "operand", "of_sums", "of_terms"),
+    [
+        ("scale_a", (256, 300), [(), (256, 1), (1, 1), (3,)], [(256, 3), (1, 3), (2, 3), (2, 1), (1, 300)]),
+        ("scale_a", (300,), [(), (1,)], [(3,)]),
+        ("scale_a", (4, 256, 300), [(4, 1, 1), (256, 1)], [(4, 256, 3), (4, 2, 3), (4, 2, 1)]),
+        ("scale_b", (300, 256), [(), (256,), (1, 256), (1, 1)], [(3, 256), (3, 2), (1, 2), (3, 1)]),
+        ("scale_b", (300,), [(), (1,), (3,)], [(3, 1)]),
+    ],
+)
+def test_scales_are_of_terms_where_they_differ_along_k_or_tiles_share_them(
+    name: str, operand: tuple[int, ...], of_sums: list[tuple[int, ...]], of_terms: list[tuple[int, ...]]
+) -> None:
+    def text_with(shape: tuple[int, ...], **given: bool) -> str:
+        scale = np.ones(shape, np.float32) if shape else 2.0
+        text: str = module.scale_sums(None, {name: scale}, {name: operand}, **given).expression.text
+        return text
+
+    terms = "(scaled(acc, scale_a, 1))" if name == "scale_a" else "(scaled(acc, 1, scale_b))"
+    assert [*map(text_with, of_sums)] == [f"(acc * {name})"] * len(of_sums)
+    assert [*map(text_with, of_terms)] == [terms] * len(of_terms)
+    if name == "scale_b":  # of matrices for groups of rows: no array of the result's shape has them
+        assert {text_with(shape, grouped=True) for shape in (*of_sums[1:], *of_terms)} == {terms}
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("dtype", "element"), list(zip(TYPES, ("bfloat16", "float32", "float16"), strict=True))
