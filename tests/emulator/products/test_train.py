@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -22,6 +23,7 @@ from tilewise.nn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from tilewise.nn.float64_model import compare_curves
 from tilewise.nn.network import Network
 from tilewise.nn.tiles import tile_halves
+from tilewise.nn.trainer import STEPS_IN_GRAPH
 
 LATE = tw.device("emulator", order="late")
 # NOTE: one size for most of the tests, as compiling takes longer than they do: its launches have clusters, each of them.
@@ -230,6 +232,57 @@ def test_wrong_samples_are_named() -> None:
     for other in (replace(SMALL, hidden=256), replace(SMALL, momentum=0.0)):
         with pytest.raises(ArgumentError, match=r"^network must be one of the options: 0"):
             tw.nn.Trainer(network, other, samples, labels, "emulator")
+
+
+def test_a_gpu_replays_graphs_of_as_many_batches_as_it_can_and_launches_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each graph is captured once: what learns from batches is another one than what does not."""
+    told: list[str] = []
+
+    class Captured:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __enter__(self) -> Captured:
+            told.append(f"graph {self.number}:")
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            told.append("captured")
+
+        def launch(self) -> None:
+            told.append(f"replayed {self.number}")
+
+        def upload(self) -> None:
+            told.append(f"made ready {self.number}")
+
+    class ReplayingDevice(EmulatedDevice):
+        def capture(self) -> Captured:
+            return Captured(next(numbers))
+
+    def taken_back() -> list[str]:
+        found, told[:] = list(told), []
+        return found
+
+    numbers = itertools.count(1)
+    trainer, _, _ = begin(SMALL, ReplayingDevice(), count=STEPS_IN_GRAPH + 1)
+    with pytest.raises(ArgumentError, match="^device must be a GPU: the emulator has no graphs"):
+        trainer.graph()
+    monkeypatch.setattr("tilewise.nn.trainer.GpuDevice", ReplayingDevice)
+    monkeypatch.setattr(
+        trainer, "start", lambda graded, batches: told.append(f"{batches} batches, graded {graded}")
+    )
+    trainer.run(2 * STEPS_IN_GRAPH + 3)
+    learnt = ["graph 1:", f"{STEPS_IN_GRAPH} batches, graded True", "captured"]
+    assert taken_back() == [*learnt, "replayed 1", "replayed 1", "3 batches, graded True"]
+    trainer.prepare()
+    tested = ["graph 2:", f"{STEPS_IN_GRAPH} batches, graded False", "captured"]
+    assert taken_back() == ["made ready 1", *tested, "made ready 2"]
+    trainer.run(STEPS_IN_GRAPH, graded=False)
+    assert taken_back() == ["replayed 2", "0 batches, graded False"]
+    trainer.run(STEPS_IN_GRAPH - 1)
+    assert taken_back() == [f"{STEPS_IN_GRAPH - 1} batches, graded True"]
 
 
 def test_gpus_without_clusters_train_as_well(shared_updates: None, monkeypatch: pytest.MonkeyPatch) -> None:
