@@ -28,7 +28,7 @@ from tilewise.kernels.gemm.add_sums import add_steps
 from tilewise.kernels.gemm.arrange import arrange_steps
 from tilewise.kernels.spec import KernelSpec, Settings
 from tilewise.operands import Operand, Operands
-from tilewise.planner import Candidate, list_candidates, operands_of, target_of
+from tilewise.planner import Candidate, judge_plan, list_candidates, operands_of, target_of
 from tilewise.planner.constants import EMULATOR
 from tilewise.planner.measured import describe_operands
 from tilewise.planner.target import Target
@@ -260,6 +260,8 @@ def _lines(case: Case) -> Iterator[str]:
         yield f"refused: {error}"
         return
     yield describe_operands(operands)
+    if not (case.brief or case.by_rungs):
+        yield from _verdict(operands, target)
     for name in [name for name in KERNELS if (name in RUNGS) is case.by_rungs]:
         found, refused = list_candidates(operands, target, specs=(KERNELS[name],))
         if not found:
@@ -273,6 +275,14 @@ def _lines(case: Case) -> Iterator[str]:
         yield f"  in all {_all_launches(found)}"
         if not case.brief:
             yield from (f"  {line}" for line in _best(found[0], operands, target))
+
+
+def _verdict(operands: Operands, target: Target) -> Iterator[str]:
+    """What is chosen, and what other operands would gain; or why nothing can be."""
+    try:
+        yield from judge_plan(operands, target).lines()
+    except ArgumentError as error:
+        yield f"refused: {error}"
 
 
 def _all_launches(found: Sequence[Candidate]) -> str:

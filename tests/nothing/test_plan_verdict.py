@@ -63,6 +63,14 @@ def test_sums_in_float16_are_named_where_they_take_less(gpu: str, gains: bool) -
         assert judge_plan(other, target).gains == ()
 
 
+def test_another_arithmetic_is_tried_where_none_is_asked_for() -> None:
+    for dtype, others in (("float32", ["exact32", "tf32"]), ("float16", ["f16"]), ("bfloat16", [])):
+        tried = [words for words, _ in _changes(operands_of(64, 64, 64, dtype=dtype))]
+        assert tried == [f'arithmetic="{other}"' for other in others]
+        for given in others:
+            assert not [*_changes(operands_of(64, 64, 64, dtype=dtype, arithmetic=given))]
+
+
 @pytest.mark.parametrize(("batch", "named"), [(1, True), (3, False)])
 def test_padded_rows_are_tried_where_there_is_no_stack(batch: int, named: bool) -> None:
     """Whose matrices would have to lie further apart."""
