@@ -267,7 +267,7 @@ def test_a_gpu_replays_graphs_of_as_many_batches_as_it_can_and_launches_the_rest
 
     numbers = itertools.count(1)
     trainer, _, _ = begin(SMALL, ReplayingDevice(), count=STEPS_IN_GRAPH + 1)
-    with pytest.raises(ArgumentError, match="^device must be a GPU: the emulator has no graphs"):
+    with pytest.raises(ArgumentError, match=r"^device must be a GPU: the emulator has no graphs"):
         trainer.graph()
     monkeypatch.setattr("tilewise.nn.trainer.GpuDevice", ReplayingDevice)
     monkeypatch.setattr(
