@@ -6,10 +6,12 @@ import functools
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tilewise.bench import plan_trials, plans
@@ -17,8 +19,9 @@ from tilewise.bench.plan_trials import ReadyPlan, _even_groups, time_in_turns
 from tilewise.cli.main import main
 from tilewise.devices import gpu
 from tilewise.errors import DeviceUnavailable
-from tilewise.planner import list_candidates, operands_of
-from tilewise.planner.target import target_of
+from tilewise.operands import Operands
+from tilewise.planner import Candidate, list_candidates, operands_of
+from tilewise.planner.target import Target, target_of
 from tilewise.problem import ELEMENT_BYTES
 
 
@@ -86,3 +89,81 @@ def test_a_plan_is_timed_behind_each_of_the_others(monkeypatch: pytest.MonkeyPat
     rounds = [started[i : i + 4] for i in range(0, len(started), 4)]
     assert len(rounds) == 41 and all(sorted(turn) == [0, 1, 2, 3] for turn in rounds)
     assert len(set(itertools.pairwise(started))) >= 12
+
+
+class MultipliedOnHost:
+    """In the place of a product's arrays: A and B at random, as densely as their layouts say, and C by NumPy."""
+
+    def __init__(self, device: object, operands: Operands) -> None:
+        random = np.random.default_rng()
+        self.batch, (m, n, k) = operands.batch, operands.sizes
+        a, b = (random.standard_normal((self.batch, *shape)).astype(np.float32) for shape in ((m, k), (k, n)))
+        self.c = (a.astype(np.float64) @ b).astype(np.float32)
+        turned = [one.layout != "row" for one in operands[:3]]
+        lying = [x.swapaxes(1, 2) if turn else x for x, turn in zip((a, b, self.c), turned, strict=True)]
+        first, second, self.held = (np.ascontiguousarray(one).ravel() for one in lying)
+        self.host = {"a": first, "b": second}
+
+    def result(self) -> npt.NDArray[np.float32]:
+        return self.held
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_rows_of_the_first_and_the_last_product_are_checked(layout: str) -> None:
+    operands = operands_of(30, 7, 11, batch=3, layout=layout)
+    candidate = list_candidates(operands, target_of("h200"))[0][0]
+    arrays = MultipliedOnHost(None, operands)
+    assert plans._is_right(cast("Any", arrays), operands, candidate)
+    for product in (0, 2):
+        for row in (0, 29):
+            place = (product * 30 + row) * 7 + 6
+            before = arrays.held[place]
+            arrays.held[place] += 1
+            assert not plans._is_right(cast("Any", arrays), operands, candidate)
+            arrays.held[place] = before
+    assert plans._is_right(cast("Any", arrays), operands, candidate)
+
+
+@pytest.mark.parametrize("first", ["right", "wrong"])
+def test_plans_of_each_problem_are_held_against_the_first_and_timed(
+    first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are predicted at most six times the least; a wrong first one leaves no other that is right."""
+    told: list[Any] = []
+    device = SimpleNamespace(title="a GPU", name="gpu:0", runs_on_gpu=True)
+    samples = iter([np.ones(4, np.float32), np.ones(4, np.float32), np.full(4, 2, np.float32)] * 2)
+
+    def list_some(operands: Operands, target: Target) -> tuple[list[Candidate], list[Any]]:
+        found = list_candidates(operands, target)[0][:4]
+        times = (1e-6, 2e-6, 6e-6, 6.1e-6)
+        predicted = [replace(one.prediction, seconds=time) for one, time in zip(found, times, strict=True)]
+        return [
+            replace(one, prediction=prediction) for one, prediction in zip(found, predicted, strict=True)
+        ], []
+
+    def make_ready(bound: object, seconds: float, arrays: object) -> ReadyPlan:
+        told.append((bound, seconds))
+        return ReadyPlan(lambda: None, 1, next(samples), None)
+
+    monkeypatch.setattr(plans, "target_of_device", lambda given: {"gpu:0": target_of("h200")}[given.name])
+    monkeypatch.setattr(plans, "list_candidates", list_some)
+    monkeypatch.setattr(plans, "ProductArrays", MultipliedOnHost)
+    monkeypatch.setattr(plans, "bind_all", lambda device, operands, found: iter(range(len(found))))
+    monkeypatch.setattr(plans, "make_ready", make_ready)
+    monkeypatch.setattr(
+        plans, "time_in_turns", lambda device, ready, rounds: [3e-6, 2e-6, 5e-6][: len(ready)]
+    )
+    monkeypatch.setattr(plans, "_is_right", lambda arrays, operands, one: first == "right")
+    problems = [("float32", "nt", 1, 64, 32, 16), ("bfloat16", "nn", 5, 16, 16, 16)]
+    progress: list[tuple[int, int, str]] = []
+    found = plans.bench_plans(cast("Any", device), problems, lambda *step: progress.append(step))
+    assert told == [(0, 1e-6), (1, 2e-6), (2, 6e-6)] * 2
+    assert progress == [(0, 2, "64×32×16 float32 nt"), (1, 2, "5 × 16×16×16 bfloat16 nn")]
+    assert found.gpu == "a GPU" and [one.problem for one in found.problems] == problems
+    for one in found.problems:
+        assert [(plan.predicted, plan.seconds) for plan in one.plans] == [
+            (1e-6, 3e-6),
+            (2e-6, 2e-6),
+            (6e-6, 5e-6),
+        ]
+        assert [plan.right for plan in one.plans] == [first == "right", first == "right", False]
