@@ -62,6 +62,8 @@ def test_the_process_that_it_looks_at_runs_the_kernel_of_a_file_once(monkeypatch
     opened = SimpleNamespace(start=told.append)
     what = LaunchSpec("a.cu", "2", "32")
     monkeypatch.setattr("tilewise.device", lambda name: {"gpu": device}[name])
-    monkeypatch.setattr(hardware, "open_launch", lambda spec: {what: opened}[replace(spec, args=(), defines=(), include=())])
+    monkeypatch.setattr(
+        hardware, "open_launch", lambda spec: {what: opened}[replace(spec, args=(), defines=(), include=())]
+    )
     hardware.main([type(what).__name__, json.dumps(asdict(what))])
     assert told == [device] and device.waits

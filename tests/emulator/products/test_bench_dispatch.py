@@ -14,6 +14,7 @@ import pytest
 import tilewise
 from tilewise.bench import dispatch
 from tilewise.bench.product import WrongResult
+from tilewise.call_stub import available
 from tilewise.devices import gpu
 
 torch: Any = pytest.importorskip("torch")
@@ -79,6 +80,45 @@ def test_a_wrong_call_is_not_timed(
     with pytest.raises(WrongResult, match=r"^tw\.matmul is wrong on the GPU: off by"):
         dispatch._measure_on_gpu(7)
     assert not timed
+
+
+@pytest.mark.skipif(not available(), reason="no compiled call on this Python")
+def test_our_share_is_of_calls_without_python_and_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a result given or made, and with what is fused to it: each launches once on the driver that counts."""
+    counted: list[Any] = []
+
+    def count_calls(*given: Any, **usual: Any) -> Any:
+        warm, counting = counted_calls(*given, **usual)
+        counted.append(counting)
+        return warm, counting
+
+    def time(
+        calls: Calls, rounds: int, batch: int, settle: Callable[[], Any], pick: Callable[..., float]
+    ) -> dict[str, float]:
+        assert (rounds, batch, pick([3.0, 2.0])) == (7, 2000, 2.0) and settle() is None
+        for name, call in calls.items():
+            counting = counted[name.startswith("fused")]
+            before = counting.launches()
+            assert call().shape == (dispatch.SIZE, dispatch.SIZE)
+            assert counting.launches() == before + 1, name
+        return {name: float(number) for number, name in enumerate(calls)}
+
+    counted_calls = dispatch.counted_calls
+    monkeypatch.setattr(dispatch, "counted_calls", count_calls)
+    monkeypatch.setattr(dispatch, "_time_in_turns", time)
+    found = dispatch._measure_share(7)
+    assert {*found} == {"tensors", *dispatch._SHARE_KEYS}
+    assert (found["share_us"], found["share_alloc_us"], found["fused_share_us"]) == (0.0, 1.0, 2.0)
+    assert found["tensors"].startswith("torch ") and "64×64 bfloat16, the driver replaced" in found["tensors"]
+    assert (found["python_frames"], found["allocations"]) == (0, 0)
+
+
+def test_without_pytorch_there_is_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    found = dispatch._measure_share(7)
+    assert found == {"tensors": "none: PyTorch is not installed", **dict.fromkeys(dispatch._SHARE_KEYS)}
+    monkeypatch.setattr(dispatch, "available", lambda: False)
+    assert dispatch._measure_share(7)["tensors"] == "none: no compiled call on this Python"
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
