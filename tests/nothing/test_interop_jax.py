@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from tilewise import interop
 from tilewise.errors import ArgumentError
 from tilewise.interop import HOST
+from tilewise.interop.jax import jax_arrays
 from tilewise.interop.jax.xla_buffers import XlaBuffer, XlaLibrary
 
 jax: Any = pytest.importorskip("jax")
@@ -63,6 +65,55 @@ def test_other_jax_arrays_that_have_no_view() -> None:
         interop.view("a", donated)
     with pytest.raises(ArgumentError, match="a must have numbers as elements"):
         interop.view("a", jax.random.key(0))
+
+
+class Placed:
+    """What a jax.Array is asked, of one that lies on devices that are not here."""
+
+    dtype = np.dtype("float32")
+
+    def __init__(self, *platforms: str) -> None:
+        self._devices = [SimpleNamespace(platform=platform) for platform in platforms]
+
+    def is_deleted(self) -> bool:
+        return False
+
+    def devices(self) -> list[Any]:
+        return self._devices
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 3
+
+
+@pytest.mark.parametrize("platform", ["gpu", "cuda"])
+def test_a_jax_array_on_a_gpu_is_viewed_there_and_never_changes(
+    monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    adopted = object()
+    viewed = interop.view("a", jax.numpy.ones(3))._replace(read_only=False)
+    monkeypatch.setattr(jax_arrays, "adopt_gpu_array", lambda *given: {("a", array, 3): adopted}[given])
+    monkeypatch.setattr(
+        jax_arrays,
+        "describe_gpu",
+        lambda argument, held, library, owner: viewed._replace(owner=(held, owner)),
+    )
+    array, library = Placed(platform), jax_arrays.JaxLibrary()
+    found = library.view("a", array)
+    held, owner = found.owner
+    assert held is adopted and found.read_only and isinstance(owner, jax_arrays.HandedOverArray)
+    assert owner.source is array
+
+
+def test_jax_arrays_elsewhere_are_refused_with_the_way_to_copy_them() -> None:
+    library = jax_arrays.JaxLibrary()
+    with pytest.raises(
+        ArgumentError, match=r"^a must lie on the CPU or on an NVIDIA GPU, not 'tpu'"
+    ) as refused:
+        library.view("a", Placed("tpu"))
+    assert refused.value.fix == "jax.device_put(a, jax.devices('cpu')[0])"
+    assert library.move("b", (2, 1)) == "jax.device_put(b, jax.devices('gpu')[1])"
+    with pytest.raises(ArgumentError, match=r"^a must lie on one device, not 'on 2'; gather it first"):
+        library.view("a", Placed("gpu", "gpu"))
 
 
 def test_memory_within_a_call_is_xlas_own() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
+import io
 import itertools
 import struct
 from argparse import Namespace
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.error import URLError
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +113,22 @@ def test_a_download_is_kept_only_if_it_is_the_file_that_it_was(
     with pytest.raises(ToolError, match=f"{addresses[3]} is not the file that it was"):
         samples.download_mnist(folder)
     assert sorted(folder.iterdir()) == sorted(paths[:3])
+
+
+def test_a_byte_more_than_a_file_has_is_fetched_and_why_none_can_be_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answer(address: str, timeout: float) -> Any:
+        assert timeout > 1
+        if error := {"a": URLError("no route"), "b": TimeoutError("too slow")}.get(address):
+            raise error
+        return io.BytesIO(b"0123456789")
+
+    monkeypatch.setattr("urllib.request.urlopen", answer)
+    assert samples._fetch("c", 5) == b"012345" and samples._fetch("c", 20) == b"0123456789"
+    for address, reason in (("a", "no route"), ("b", "too slow")):
+        with pytest.raises(ToolError, match=f"^{address} cannot be fetched: {reason}; without --download"):
+            samples._fetch(address, 5)
 
 
 @pytest.mark.parametrize(
