@@ -11,6 +11,7 @@ import pytest
 from tilewise import interop
 from tilewise.errors import ArgumentError
 from tilewise.interop import HOST
+from tilewise.interop.handover import HandedOverArray
 from tilewise.interop.jax import jax_arrays
 from tilewise.interop.jax.xla_buffers import XlaBuffer, XlaLibrary
 
@@ -89,7 +90,7 @@ class Placed:
 def test_a_jax_array_on_a_gpu_is_viewed_there_and_never_changes(
     monkeypatch: pytest.MonkeyPatch, platform: str
 ) -> None:
-    adopted = object()
+    adopted, array = object(), Placed(platform)
     viewed = interop.view("a", jax.numpy.ones(3))._replace(read_only=False)
     monkeypatch.setattr(jax_arrays, "adopt_gpu_array", lambda *given: {("a", array, 3): adopted}[given])
     monkeypatch.setattr(
@@ -97,10 +98,9 @@ def test_a_jax_array_on_a_gpu_is_viewed_there_and_never_changes(
         "describe_gpu",
         lambda argument, held, library, owner: viewed._replace(owner=(held, owner)),
     )
-    array, library = Placed(platform), jax_arrays.JaxLibrary()
-    found = library.view("a", array)
+    found = jax_arrays.JaxLibrary().view("a", array)
     held, owner = found.owner
-    assert held is adopted and found.read_only and isinstance(owner, jax_arrays.HandedOverArray)
+    assert held is adopted and found.read_only and isinstance(owner, HandedOverArray)
     assert owner.source is array
 
 
