@@ -25,7 +25,7 @@ from tilewise.kernels import KERNELS, RUNGS
 from tilewise.kernels.bind import _regions, _shifts
 from tilewise.kernels.epilogue import epilogue_header
 from tilewise.kernels.gemm.add_sums import add_steps
-from tilewise.kernels.gemm.arrange import arrange_steps
+from tilewise.kernels.gemm.arrange import arrange_steps, copied, copy_bytes, ways_to_read
 from tilewise.kernels.spec import KernelSpec, Settings
 from tilewise.operands import Operand, Operands
 from tilewise.planner import Candidate, judge_plan, list_candidates, operands_of, target_of
@@ -427,6 +427,41 @@ CHANGED = tuple(
         ((129, 320, 640), "float8_e4m3fn", {"groups": 3, "layout": "nt"}, ""),
     )
 )
+ARRANGED = tuple(
+    Case("h200", (100, 72, 90), dtype, {"layout": layout, **given}, apart=apart)
+    for (dtype, given), layout, apart in itertools.product(
+        (
+            ("float32", {"arithmetic": "tf32"}), ("float16", {"batch": 3}), ("int8", {}), ("float64", {}),
+            ("complex64", {}), ("float16", {"b_dtype": "int8"}), ("float8_e4m3fn", {"b_dtype": "bfloat16", "batch": 2}),
+        ),
+        ("nn", "tt"), (0, 2),
+    )
+)  # fmt: skip
+
+
+def arrangements() -> str:
+    """The copies of operands that kernels make before they multiply: how they lie, and their launches."""
+    lines = ["[copies]"]
+    for case in ARRANGED:
+        operands = case.operands()
+        found: dict[str, list[str]] = {}
+        for spec in (KERNELS[name] for name in KERNELS if name not in RUNGS):
+            for read, copies in ways_to_read(spec, operands):
+                if copies:
+                    found.setdefault("\n".join(_copies(operands, read)), []).append(spec.name)
+        lines += [case.name, *(f"  {', '.join(names)}:\n{text}" for text, names in found.items())]
+    return "\n".join(lines)
+
+
+def _copies(operands: Operands, read: Operands) -> Iterator[str]:
+    for source, copy in copied(operands, read):
+        size = f"{copy.rows}x{copy.columns} of {copy.dtype}, {copy.row_stride} and {copy.column_stride} apart"
+        stack = operands.inner(2).stack_of(source)
+        yield f"    {copy.name}: {size}, stack {copy.stack}, {copy_bytes(copy, stack):,} bytes"
+    for step in arrange_steps(operands, read):
+        yield f"    {step.entry}, {step.launch.blocks} blocks: {' | '.join(map(_argument, step.launch.args))}"
+
+
 _ELEMENT_TYPES = re.compile("must have elements of type .* for")
 
 
@@ -497,6 +532,7 @@ def list_predictions() -> str:
                 *map(of_kernel, KERNELS),
                 *itertools.starmap(of_refusals, REFUSALS),
                 *map(of_changes, CHANGED),
+                arrangements(),
                 *of_headers,
                 *map(summary, CASES),
             )

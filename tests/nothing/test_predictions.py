@@ -14,6 +14,7 @@ from tests.predictions import (
     GOLDEN,
     REFUSALS,
     Case,
+    arrangements,
     headers,
     of_changes,
     of_kernel,
@@ -53,6 +54,10 @@ def test_a_change_of_which_other_choices_a_proposal_could_have_is_seen(case: Cas
     assert_unchanged(kept().get(now.splitlines()[0], ""), now, "the kernels", COMMAND)
 
 
+def test_a_change_of_how_operands_are_copied_is_seen() -> None:
+    assert_unchanged(kept().get("[copies]", ""), arrangements(), "the copies", COMMAND)
+
+
 @pytest.mark.parametrize("name", headers())
 def test_a_change_of_what_epilogues_become_is_seen(name: str) -> None:
     assert_unchanged(kept().get(name, ""), f"{name}\n{headers()[name]}", "a header", COMMAND)
@@ -65,4 +70,4 @@ def test_the_file_has_every_case_and_no_other() -> None:
         for names in (map("the kernel {}".format, KERNELS), (case.name for case in CASES))
     )
     changes = [f"[what refuses changes of {case.name}]" for case in CHANGED]
-    assert list(kept()) == [*kernels, *refusals, *changes, *headers(), *cases], COMMAND
+    assert list(kept()) == [*kernels, *refusals, *changes, "[copies]", *headers(), *cases], COMMAND
