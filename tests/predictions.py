@@ -427,16 +427,21 @@ CHANGED = tuple(
         ((129, 320, 640), "float8_e4m3fn", {"groups": 3, "layout": "nt"}, ""),
     )
 )
+_ARRANGED_TYPES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("float32", {"arithmetic": "tf32"}),
+    ("float16", {"batch": 3}),
+    ("int8", {}),
+    ("float64", {}),
+    ("complex64", {}),
+    ("float16", {"b_dtype": "int8"}),
+    ("float8_e4m3fn", {"b_dtype": "bfloat16", "batch": 2}),
+)
 ARRANGED = tuple(
-    Case("h200", (100, 72, 90), dtype, {"layout": layout, **given}, apart=apart)
-    for (dtype, given), layout, apart in itertools.product(
-        (
-            ("float32", {"arithmetic": "tf32"}), ("float16", {"batch": 3}), ("int8", {}), ("float64", {}),
-            ("complex64", {}), ("float16", {"b_dtype": "int8"}), ("float8_e4m3fn", {"b_dtype": "bfloat16", "batch": 2}),
-        ),
-        ("nn", "tt"), (0, 2),
-    )
-)  # fmt: skip
+    Case("h200", (100, 72, 90), dtype, {"layout": layout} | given, apart=apart)
+    for dtype, given in _ARRANGED_TYPES
+    for layout in ("nn", "tt")
+    for apart in (0, 2)
+)
 
 
 def arrangements() -> str:
