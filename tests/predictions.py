@@ -187,6 +187,10 @@ CASES = (
     Case("h200", (200, 96, 200), "bfloat16", {"b_dtype": "int8", "layout": "tn", "batch": 3}, "acc + row", apart=1),
     Case("h200", (200, 96, 200), "int8", {"b_dtype": "float16", "layout": "tn"}, "row_sums(across, acc)", apart=4),
     Case("h200", (200, 96, 200), "complex64", {"layout": "tn"}, "acc + row", apart=2),
+    Case("h200", (1, 333, 777), "float32", {"arithmetic": "exact32"}),  # no other row that may begin anywhere
+    Case("h200", (1, 333, 777), "float32", {"arithmetic": "tf32", "layout": "nt"}),
+    Case("h200", (1, 333, 777), "complex64"),
+    Case("a100-sxm-80gb", (333, 1, 777), "float16"),
     Case("h200", (0, 64, 64), "bfloat16"),
     Case("h200", (64, 64, 0), "float32"),
     Case("h200", (8192, 8192, 8192), "bfloat16", {"layout": "nt"}, apart=8),

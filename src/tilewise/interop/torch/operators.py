@@ -111,7 +111,6 @@ def _check_linear(x: torch.Tensor, weight: torch.Tensor) -> None:
 def _product(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The kernel: a launch on the device that holds the tensors, or on tilewise's own for those in host memory."""
     terms = Terms(*args)
-    check_activation(terms.activation)
     with torch.no_grad():  # autograd's part is done, and tw.matmul has none in it
         result, pre = start_product(terms)
     return result, pre if terms.keep else result.new_empty(0)
