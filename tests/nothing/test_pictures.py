@@ -18,6 +18,7 @@ from tests.golden_text import assert_unchanged
 from tests.pictures import CLIMBERS, COMMAND, GOLDEN, list_pictures
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.emulator.support.bulk_requests import REQUEST
+from tilewise.explain import climb
 from tilewise.explain.chart import Line, Ratio, draw_lines, draw_ratios
 from tilewise.explain.climb import Climb
 from tilewise.explain.panels import code, overlap
@@ -399,6 +400,30 @@ def test_the_last_wave_of_blocks_is_as_wide_as_it_is_full() -> None:
     subject: Any = None
     _draw_waves(cast(Drawing, drawing), subject, found, 0.0)
     assert drawn == [270, 270, 135]
+
+
+@pytest.mark.parametrize(("gpu", "measured"), [("h200", 2e-6), ("t4", None)])
+def test_a_rung_takes_as_long_as_its_launches_and_is_bound_by_what_binds_the_longest(
+    monkeypatch: pytest.MonkeyPatch, gpu: str, measured: float | None
+) -> None:
+    """Its size is the one that was measured, whose time is that of one GPU."""
+
+    def launch(seconds: float, **bounds: float) -> Any:
+        parts = [SimpleNamespace(name=name, seconds=each) for name, each in bounds.items()]
+        return SimpleNamespace(roofline=SimpleNamespace(seconds=seconds, bounds=parts))
+
+    def profile(*size: int, gpu: object, sample: int) -> Any:
+        assert (size, sample) == ((10, 20, 30), 1)
+        return SimpleNamespace(
+            all=[launch(1.0, L2=1.0), launch(3.0, fp32=2.0, memory=3.0), launch(2.0, L1=2.0)]
+        )
+
+    rung: Any = SimpleNamespace(name="04_tiled", title="tiles", profile=profile)
+    listed = [["03_simple", 1, 2, 3, 4.0], ["04_tiled", 10, 20, 30, 2.0]]
+    monkeypatch.setattr(climb, "_read_times", lambda: {"gpu": "h200", "rungs": listed})
+    assert climb._climber(rung, find(gpu)) == Climber(
+        "04_tiled", "tiles", (10, 20, 30), 6.0, "memory", measured
+    )
 
 
 def test_pictures_stay_as_they_are() -> None:
