@@ -126,6 +126,15 @@ def test_factors_and_what_is_added() -> None:
     assert_same(ours, theirs, a, random(6), random(2, 4), random(4), random())
 
 
+def test_the_residual_alone_moves() -> None:
+    """And no sum does, whose tangent would be a sum of nothing."""
+    a, b, residual, direction = random(4, 6), random(6, 5), random(4, 5), random(4, 5)
+    y, moved = jax.jvp(
+        lambda one: tw.matmul(a, b, activation="silu", residual=one), (residual,), (direction,)
+    )
+    assert_close((y, moved), (matmul(a, b, 0.0, "silu", residual), direction))
+
+
 def test_linear_multiplies_the_weight_as_it_lies() -> None:
     def ours(x: Any, weight: Any, bias: Any) -> Any:
         return tw.linear(x, weight, bias, activation="silu")
