@@ -14,10 +14,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from tilewise.emulator.profiling.recording import EventKind
 from tilewise.emulator.support.tensor_map_layout import MAGIC, MAP
 from tilewise.errors import LaunchError
 from tilewise.gpus import find
-from tilewise.instruments.block_views import _find_run, _split_k
+from tilewise.instruments.block_views import _find_run, _split_k, find_owners
 from tilewise.instruments.cache_model import Traffic
 from tilewise.instruments.compare import compare_rows
 from tilewise.instruments.findings import Access, CallLine, Finding
@@ -28,6 +29,7 @@ from tilewise.instruments.origins import Origins
 from tilewise.instruments.predict import predict
 from tilewise.instruments.profile import format_number
 from tilewise.instruments.profile_launch import launch_figures
+from tilewise.instruments.recording import Moves
 from tilewise.instruments.residency import check_cooperative
 from tilewise.instruments.roofline import Roofline, RooflineBound, flops_of, memory_cycles
 from tilewise.instruments.sample import _tell_apart, block_kinds, clusters_of
@@ -519,6 +521,34 @@ def test_elements_of_a_box_lie_in_shared_memory_one_after_another_but_for_the_sw
         found = [*zip(few[0].tolist(), few[1].tolist(), strict=True)]
         assert found == sorted(found) and {*found} <= {*wanted} and {wanted[0], wanted[-1]} <= {*found}
         assert len(found) <= 8
+
+
+def test_owners_are_of_the_rows_and_columns_around_an_element_that_nothing_interrupts() -> None:
+    """Of ragged results, too: a row or a column that the element's own does not reach is of another tile."""
+    stores = (
+        [(1, column) for column in range(4, 9)]
+        + [(row, column) for row in (2, 3) for column in (5, 6)]
+        + [(3, 7), (3, 4), (4, 7), (2, 8), (6, 5)]
+    )
+    rows, columns = (np.array(one) for one in zip(*stores, strict=True))
+    count = len(stores)
+    moves = Moves(np.arange(count), np.arange(count) % 4, rows, columns, np.zeros(count, np.int64))
+    moves.stack[3] = 1
+    events = SimpleNamespace(
+        block=np.arange(count) // 8, warp=np.arange(count) // 4, what=np.full(count, EventKind.STORE)
+    )
+    recording: Any = SimpleNamespace(roles={"c": "C"}, events=events, touched=lambda *_: moves)
+    owners = find_owners(recording, (2, 6))
+    assert owners is not None and (owners.first_row, owners.first_column) == (1, 5)
+    assert (owners.rows, owners.columns, owners.by_engine) == (3, 2, False)
+    for row in (1, 2, 3):
+        for column in (5, 6):
+            number = stores.index((row, column))
+            assert owners.at(row, column) == (number // 8, number // 4, number % 4)
+    found = find_owners(recording)  # around what is written first
+    assert found is not None and (found.first_row, found.first_column, found.rows) == (1, 4, 1)
+    assert found.columns == 3 and not found.has(2, 4) and not found.has(1, 7)
+    assert find_owners(recording, (5, 5)) is None and find_owners(recording, (1, 7)) is None
 
 
 def test_boxes_are_read_from_a_tiled_map_without_interleave_or_steps() -> None:
