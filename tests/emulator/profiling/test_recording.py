@@ -239,6 +239,26 @@ def test_a_matrix_that_is_read_as_its_transpose_is_named_as_one() -> None:
     assert len(moves) == len(moves.row) > 0
 
 
+def test_elements_that_are_loaded_are_not_those_that_are_stored() -> None:
+    """Of one array: even ones are read, and odd ones written of what was kept in shared memory."""
+    source = """extern "C" __global__ void turn(float *x) {
+        __shared__ float held[32];
+        held[31 - threadIdx.x] = x[2 * threadIdx.x];
+        __syncthreads();
+        x[2 * threadIdx.x + 1] = held[threadIdx.x];
+    }"""
+    recording = tw.Kernel(source, "turn", "sm_90").record(1, 32, [np.ones((8, 8), "float32")])
+    for kind, first in ((EventKind.LOAD, 0), (EventKind.STORE, 1)):
+        moves = recording.touched("x", kind)
+        assert {*recording.events.what[moves.event].tolist()} == {kind} and not recording.in_shared[
+            moves.event
+        ].any()
+        assert (moves.row * 8 + moves.column).tolist() == [*range(first, 64, 2)]
+        extents = recording.extents("x", kind)
+        assert [*zip(extents.first_row.tolist(), extents.last_row.tolist(), strict=True)] == [(0, 7)]
+        assert (extents.first_column.tolist(), extents.last_column.tolist()) == ([first], [6 + first])
+
+
 def test_of_a_block_that_writes_nothing_there_are_no_owners() -> None:
     source = NAIVE.replace("float s = 0;", "float s = 0; if (blockIdx.x) return;")
     arrays = [np.ones(shape, "float32") for shape in ((64, 48), (48, 32), (64, 32))]
