@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -167,3 +168,51 @@ def test_plans_of_each_problem_are_held_against_the_first_and_timed(
             (6e-6, 5e-6),
         ]
         assert [plan.right for plan in one.plans] == [first == "right", first == "right", False]
+
+
+class Capturing:
+    """A GPU that says what is captured and what runs at once."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.sizes: list[int] = []
+
+    def empty(self, shape: tuple[int], dtype: str) -> Any:
+        assert dtype == "uint8"
+        self.sizes.append(*shape)
+        return SimpleNamespace(ptr=4096)
+
+    @contextlib.contextmanager
+    def capture(self) -> Iterator[Any]:
+        self.told.append("capture")
+        yield SimpleNamespace(launch=lambda: self.told.append("replay"))
+        self.told.append("captured")
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(1.0, 2), (1e-3, 2), (2e-4, 10), (1e-9, 40)])
+def test_a_graph_holds_as_many_launches_as_last_two_milliseconds(
+    seconds: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over sets of arrays in turn; what one launch before left is the sample. No fewer than two, no more than 40."""
+    device = Capturing()
+
+    class Bound:
+        workspace_bytes = 0
+
+        def __call__(self, addresses: dict[str, int]) -> None:
+            assert addresses["workspace"] == 4096
+            device.told.append(f"start {addresses['a']}")
+
+    arrays = SimpleNamespace(
+        device=device,
+        addresses=lambda which: {"a": which},
+        poison=lambda: device.told.append("poison"),
+        result=lambda: np.arange(10),
+    )
+    monkeypatch.setattr(plan_trials, "GpuDevice", Capturing)
+    ready = plan_trials.make_ready(cast("Any", Bound()), seconds, cast("Any", arrays))
+    started = [f"start {which}" for which in range(count)]
+    assert device.told == ["poison", "start 0", "capture", *started, "captured"]
+    assert (ready.count, ready.sample.tolist(), device.sizes) == (count, [*range(10)], [1])
+    ready.launch()
+    assert device.told[-1] == "replay"
