@@ -69,6 +69,21 @@ def test_every_part_has_its_figure_with_all_samples(found: dict[str, Any]) -> No
     assert found["quick"]  # sizes that the budgets are not for
 
 
+def test_each_part_multiplies_at_its_size() -> None:
+    """Those of one tile a block at a smaller one: they take longest for the same product."""
+    bench = emulator._Bench(1, Sizes(register_tiled=96, tiled=48, simulated=16), 1)
+    tiled = [name for name in WORK if name[:2] in ("08", "09", "10", "12", "13")]
+    assert {name: what for name, what, _ in bench.parts()} == {
+        **{name: f"{name}, 96³, one thread" for name in tiled},
+        "04_tiled": "04_tiled, 48³, one thread",
+        "triton": "Triton's float16 matmul for sm_80, 96³, one thread",
+        "threads": "08_register_tiled, 96³, two threads",
+        "simulator": "04_tiled with tiles of 16, 16³, one thread",
+        "launch": "launch of an empty kernel, one block",
+        "memory": "memory of a launch beyond its arrays, 96³",
+    }
+
+
 def test_ratios_are_sample_by_sample(found: dict[str, Any]) -> None:
     speed = row(found, "08_register_tiled")
     assert blas_name() in speed["against"]
