@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -205,6 +206,18 @@ def test_a_graph_is_captured_once_and_launched_with_its_memory(device: Device) -
     device._local.capture = None
     with pytest.raises(ArgumentError, match="graph must be captured once"):
         graph.__enter__()
+
+
+def test_host_memory_that_a_graph_copies_lives_as_long_as_the_graph(device: Device) -> None:
+    class Pinned: ...
+
+    graph, array = Graph(cast(Any, device)), Pinned()
+    alive = weakref.ref(array)
+    graph.keep_host(array)
+    del array
+    assert alive() is not None
+    del graph
+    assert alive() is None
 
 
 def test_a_capture_that_goes_wrong_leaves_nothing_behind(device: Device) -> None:

@@ -45,7 +45,8 @@ def measured(candidate: Candidate, seconds: float = 1e-6, date: str = "2026-11-2
 
 def keep_one(which: int, operands: Operands = OPERANDS, **changes: Any) -> Candidate:
     found = list_candidates(operands, H200)[0][which]
-    keep(H200, {describe_operands(operands): replace(measured(found), **changes)})
+    path = keep(H200, {describe_operands(operands): replace(measured(found), **changes)})
+    assert path == file_of(H200) and path.exists()
     return found
 
 
