@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -95,6 +95,42 @@ class Marked:
 def stage_on(cuda: CountingCuda, monitor: GpuMonitor | None = None) -> CudaStage:
     device: Any = type("Gpu", (), {"ordinal": 0})()
     return CudaStage(type("Torch", (), {"cuda": cuda})(), device, monitor)
+
+
+def test_a_stage_asks_its_own_gpu_and_compiles_by_the_longest_search(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What the search prints is lost; it is of arguments like those alone, not of any sizes."""
+    told: list[Any] = []
+
+    def compile_(function: Any, **how: Any) -> Any:
+        def compiled(*given: int) -> Any:
+            print("searching")
+            told.append(given)
+            return function(*given)
+
+        told.append(("compile", how))
+        return compiled
+
+    cuda = SimpleNamespace(
+        Stream=lambda place: None,
+        get_device_properties=lambda place: SimpleNamespace(L2_cache_size={"cuda:3": 50}[place]),
+        mem_get_info=lambda place: {"cuda:3": (7, 9)}[place],
+        synchronize=lambda place: told.append(f"wait for {place}"),
+        empty_cache=lambda: told.append("give back"),
+    )
+    torch = SimpleNamespace(
+        cuda=cuda, compile=compile_, compiler=SimpleNamespace(reset=lambda: told.append("reset"))
+    )
+    stage = CudaStage(torch, cast("Any", SimpleNamespace(ordinal=3)))
+    assert (stage.cache_bytes(), stage.free_bytes()) == (50, 7)
+    made = stage.compile(lambda a, b: a + b, (1, 2))
+    how = {"mode": "max-autotune-no-cudagraphs", "dynamic": False}
+    assert told == ["reset", ("compile", how), (1, 2)] and capsys.readouterr().out == ""
+    assert made(3, 4) == 7
+    told.clear()
+    stage.release()
+    assert told == ["wait for cuda:3", "give back"]
 
 
 def test_bursts_take_turns_and_count_each_product_alone(monkeypatch: pytest.MonkeyPatch) -> None:
