@@ -189,6 +189,8 @@ CASES = (
     Case("h200", (200, 96, 200), "complex64", {"layout": "tn"}, "acc + row", apart=2),
     Case("h200", (1, 333, 777), "float32", {"arithmetic": "exact32"}),  # no other row that may begin anywhere
     Case("h200", (1, 333, 777), "float32", {"arithmetic": "tf32", "layout": "nt"}),
+    Case("h200", (1, 333, 40), "float32"),  # with K in one part
+    Case("h200", (1, 333, 40), "float16", {"layout": "nt"}),
     Case("h200", (1, 333, 777), "complex64"),
     Case("a100-sxm-80gb", (333, 1, 777), "float16"),
     Case("h200", (0, 64, 64), "bfloat16"),
