@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm import general, mma, simt, vector
 from tilewise.kernels.gemm.wgmma_shapes import BETWEEN, FLAT, NARROW, TALL, TILES, shape_of
@@ -584,3 +585,10 @@ def test_a_grid_has_two_to_the_31_blocks_less_one(kernel: str) -> None:
         told = None if found is None else str(found)
         over = "batch must make at most 2,147,483,647 blocks, not '2,147,483,648'"
         assert told == (over if batch == 2**31 else None)
+
+
+@pytest.mark.parametrize(("count", "listed"), [(16, ", ".join(map(str, range(16)))), (17, "0, 1, …, 16")])
+def test_of_many_values_a_message_lists_the_first_and_the_last(count: int, listed: str) -> None:
+    spec = replace(KERNELS["general"], settings={"choice": range(count)})
+    with pytest.raises(ArgumentError, match=f"^choice must be one of {listed}, not -1"):
+        spec.complete({"choice": -1})

@@ -18,6 +18,8 @@ from tilewise.interop import HOST
 
 torch: Any = pytest.importorskip("torch")
 
+from tilewise.interop.torch import gradients  # noqa: E402
+
 
 def read_back(view: interop.View) -> Any:
     """The elements that a view describes, read by its address alone."""
@@ -341,3 +343,28 @@ def test_tensors_alike_are_found_by_their_addresses_at_once_and_others_are_looke
         assert addresses(first, others["gradients"]) is not None
     complex_one = torch.ones(3, 4, dtype=torch.complex64)
     assert view.library.addresses_like(interop.view("a[0]", complex_one), (complex_one,)) is None
+
+
+def test_the_gradient_of_a_weight_is_one_product_over_all_rows_of_a_stack() -> None:
+    """Not one for each matrix, to be added up. Of a weight for each matrix there is one of each."""
+    multiplied: list[tuple[tuple[int, ...], ...]] = []
+
+    def multiply(x: Any, y: Any, alpha: float) -> Any:
+        multiplied.append((tuple(x.shape), tuple(y.shape)))
+        return alpha * (x @ y)
+
+    for shape in ((3, 5, 6), (2, 3, 5, 6), (5, 6)):
+        for weight in ((6, 4), (3, 6, 4)):
+            a, b = torch.rand(*shape), torch.rand(*weight)
+            gradient = torch.rand(*(a @ b).shape)
+            ctx = SimpleNamespace(
+                likes=[(a.shape, None), (b.shape, None)],
+                needs=(False, True), turned=(False, False), has_weight=False, alpha=0.5,
+            )  # fmt: skip
+            multiplied.clear()
+            _, found = gradients._of_factors(ctx, a, b, gradient, multiply)
+            rows = a.numel() // 6
+            one = ((6, rows), (rows, 4)) if len(weight) == 2 else ((*shape[:-2], 6, 5), tuple(gradient.shape))
+            assert multiplied == [one] and (len(weight) == 3 or tuple(found.shape) == weight)
+            wanted = 0.5 * (a.mT @ gradient).sum_to_size(b.shape)
+            torch.testing.assert_close(found.sum_to_size(b.shape), wanted)
