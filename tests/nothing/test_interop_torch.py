@@ -362,7 +362,8 @@ def test_the_gradient_of_a_weight_is_one_product_over_all_rows_of_a_stack() -> N
                 needs=(False, True), turned=(False, False), has_weight=False, alpha=0.5,
             )  # fmt: skip
             multiplied.clear()
-            _, found = gradients._of_factors(ctx, a, b, gradient, multiply)
+            _, made = gradients._of_factors(ctx, a, b, gradient, multiply)
+            found: Any = made
             rows = a.numel() // 6
             one = ((6, rows), (rows, 4)) if len(weight) == 2 else ((*shape[:-2], 6, 5), tuple(gradient.shape))
             assert multiplied == [one] and (len(weight) == 3 or tuple(found.shape) == weight)
