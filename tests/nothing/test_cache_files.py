@@ -32,3 +32,14 @@ def test_a_file_that_is_no_entry_is_not_removed_for_room(tmp_path: Path, content
         cache.put("binary", digest(str(number)), {"data": bytes(900)})
     assert other.read_bytes() == content and not entry.exists()
     assert cache.get("binary", digest("11")) is not None
+
+
+def test_a_cache_that_cannot_record_its_size_stays_within_its_limit_all_the_same(tmp_path: Path) -> None:
+    """What lies there is then counted whenever something is added."""
+    (tmp_path / ".usage").mkdir()
+    cache = Cache(tmp_path, limit_bytes=4000)
+    for number in range(12):
+        assert cache.put("binary", digest(str(number)), {"data": bytes(900)})
+        assert cache.get("binary", digest(str(number))) is not None
+        assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) <= 4000
+    assert cache.get("binary", digest("0")) is None
