@@ -118,7 +118,7 @@ def test_the_last_tiles_parts_go_by_the_same_epilogue() -> None:
     assert compare(first, a, b, epilogue=epilogue, terms=2).ok and (first == again).all()
 
 
-@pytest.mark.few(33)
+@pytest.mark.few("33")
 @pytest.mark.parametrize("parts", [8, 15, 16, 33, 64])
 def test_threads_that_share_the_parts_of_a_run_add_up_all(parts: int) -> None:
     """Whole numbers, so that each part counts; of the last block's threads some have no run. The same bits each time."""

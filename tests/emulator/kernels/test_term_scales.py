@@ -62,7 +62,7 @@ def check(
     assert compared.ok, (a.shape, b.shape, a.dtype, b.dtype, given, str(compared))
 
 
-@examples(3, 30)
+@examples(1, 30)
 @given(
     size=st.tuples(st.integers(1, 300), st.integers(1, 300), st.integers(1, 600)), layout=st.sampled_from(LAYOUTS),
     types=st.sampled_from((*PAIRS, *WIDENED, INTEGERS, INTEGERS)), of_a=st.sampled_from(LINES), of_b=st.sampled_from(LINES), turned=st.booleans(),
@@ -148,7 +148,7 @@ CASES = [
 ]
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("types", "size", "lines", "candidate"), CASES)
 def test_proposed_tiles_clusters_and_parts_of_k(
     types: tuple[str, str], size: tuple[int, int, int], lines: tuple[int, int], candidate: Any

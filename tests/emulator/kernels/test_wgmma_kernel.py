@@ -188,7 +188,7 @@ def test_parts_of_k_are_added_up_in_their_order(given: dict[str, Any], order: An
     check((136, 61, 328), order=order, **given)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("given", [{"parts": 2, "split": 2}, {"parts": 5}, {"split": 4}, {}])
 def test_nothing_is_multiplied_twice_by_those_who_share_out_k(given: dict[str, Any]) -> None:
     """What lies beyond K is zeros, which no result tells of."""
@@ -322,7 +322,7 @@ def test_of_a_narrow_last_box_nothing_is_read_that_nobody_wrote(partition: str, 
     assert tw.check(plan_for((70, 300, 72), 1, "nt", {"partition": partition, "exchanged": exchanged})) == []
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("size", "layout", "given"),
     [
@@ -359,7 +359,7 @@ WHOLE: list[tuple[Size, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("size", "layout", "given"), WHOLE)
 def test_whole_tiles_are_multiplied_as_others(size: Size, layout: str, given: dict[str, Any]) -> None:
     """By the kernel for any size, and by the one that asks nowhere whether C has ended."""

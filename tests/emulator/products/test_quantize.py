@@ -92,6 +92,7 @@ def test_the_kernel_does_as_numpy(
     assert_as_numpy(x, dtype, element, axis, None)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("dtype", "element", "axis", "block"),
     [
@@ -100,7 +101,7 @@ def test_the_kernel_does_as_numpy(
         ("int8", "float16", -2, 128),
     ],
 )
-@examples(2, 8, suppress_health_check=list(HealthCheck))
+@examples(1, 8, suppress_health_check=list(HealthCheck))
 @given(
     m=st.integers(1, 260), n=st.integers(1, 260), stack=st.sampled_from([(), (3,)]), turned=st.booleans()
 )  # fmt: skip
