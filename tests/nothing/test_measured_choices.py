@@ -141,12 +141,20 @@ def test_choices_for_few_rows_go_by_even_shares_of_the_memory() -> None:
     plans = read(RESULTS / DECODE)
     quality = judge(plans, H200)
     assert (len(quality.ratios), len(plans)) == (75, 831)
-    assert quality.within(1.05) >= 0.85 and quality.mean <= 1.024
-    worst = max(quality.ratios, key=lambda key: quality.ratios[key])
-    assert (worst[1].m, worst[1].n, worst[1].k) == (1, 5120, 5120)  # a vector, which takes another kernel
+    assert quality.within(1.05) >= 0.88 and quality.worst <= 1.19 and quality.mean <= 1.02
     unaware = replace(H200.constants, sm_bytes_per_clock=math.inf, pair_bytes_per_clock=math.inf)
     other = judge(plans, replace(H200, constants=unaware))
     assert other.mean > quality.mean + 0.03 and other.worst > 1.45
+
+
+def test_vectors_have_fewer_rows_a_block_where_rows_are_long() -> None:
+    """Of whose blocks the last ones read by themselves: eight rows of 5120 numbers took a third longer than the best."""
+    plans = [one for one in read(RESULTS / DECODE) if one.work.unit == "vector"]
+    quality = judge(plans, H200)
+    assert len(quality.ratios) == 7 and quality.worst <= 1.03
+    vector = replace(H200.constants.units["vector"], block_bytes_per_clock=math.inf)
+    units = {**H200.constants.units, "vector": vector}
+    assert judge(plans, replace(H200, constants=replace(H200.constants, units=units))).worst > 1.2
 
 
 def test_choices_of_8_bits_beside_16_on_an_h100_go_by_its_own_constants() -> None:

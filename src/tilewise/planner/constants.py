@@ -52,6 +52,8 @@ class UnitCost:
     """The share of memory's time that two blocks save by asking for what they share once."""
     outside: float = 0.0
     """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
+    block_bytes_per_clock: float = math.inf
+    """Bytes from memory that a block takes in while the last ones of many small ones are read to their ends."""
     stored_alone: float = 1.0
     """How many times as long one warpgroup takes to store a tile as several do together."""
     stored_between: float = 1.0
@@ -131,8 +133,8 @@ _WGMMA = UnitCost(
 # had been, among plans of 44 problems on an H100 (2026-11-27), and so do those of mma_f64, of 17; what is said of
 # vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26). What an SM and two of them take in by
 # themselves, and with it the memory's share, its idleness and the splits of wgmma_gemm, the splits of int8 beside 16
-# bits and the share of vector, are the best of some hundred values for the choices in all those files and in 1,668
-# plans of 154 problems of 1 to 256 rows (2026-11-29).
+# bits, and the share of vector and what its blocks take in, are the best of some hundred values for the choices in all
+# those files and in 1,668 plans of 154 problems of 1 to 256 rows (2026-11-29).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -210,7 +212,7 @@ FITTED: Mapping[str, Constants] = {
                 64, 0, 1530, 23, 394, memory_share=0.9,
                 shared_read_clocks=1.02, element_clocks=0.005, memory_latency_clocks=250, waits=1,
             ),
-            "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=0.96),
+            "vector": UnitCost(128, 0, 3230, 64, 434, memory_share=1.0, block_bytes_per_clock=14),
             "vector_widened": UnitCost(
                 41.62, 18.19, 3179, 64, 628.3, memory_share=0.8051, idle_memory=0.4276,
             ),

@@ -202,7 +202,8 @@ def _wait_for_last(work: Work, tiles: int, read_bytes: float, bandwidth: float, 
     """How much longer reading takes where some SMs, or pairs of them, have a block more than others.
 
     As long as all read, each has an equal share of the memory's bandwidth. Those that have more read on by themselves
-    once the others have what they want, and so few may not take in what memory gives.
+    once the others have what they want, and so few may not take in what memory gives. So do the last of many small
+    blocks, each by itself.
     """
     slots = _count_slots(work, target) * work.cluster
     blocks, waiting = max(ceil_div(tiles, work.tiles) * work.cluster, 1), 0.0
@@ -211,6 +212,7 @@ def _wait_for_last(work: Work, tiles: int, read_bytes: float, bandwidth: float, 
         last = blocks % units if units else 0
         if last:
             waiting = max(waiting, 1 / (rate * target.constants.clock) - last / bandwidth)
+    waiting += 1 / (target.constants.units[work.unit].block_bytes_per_clock * target.constants.clock)
     return waiting * read_bytes / blocks
 
 
