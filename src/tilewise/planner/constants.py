@@ -384,7 +384,7 @@ def _of_same_chip(model: Constants, gpu: Gpu, known: Gpu) -> Constants:
     model = replace(model, watts=model.watts * _SAME_CHIP[gpu.name])
     if gpu.l2_bytes >= known.l2_bytes:
         return model
-    own = replace(model.units["wgmma_gemm"], **_WGMMA_IN_LESS_L2)
+    own = {name: replace(model.units[name], **_WGMMA_IN_LESS_L2) for name in ("wgmma_gemm", "wgmma_tf32")}
     return replace(
         model,
         sm_bytes_per_clock=math.inf,
@@ -394,5 +394,5 @@ def _of_same_chip(model: Constants, gpu: Gpu, known: Gpu) -> Constants:
         cluster_start_clocks=_CLUSTER_START_IN_LESS_L2,
         cluster_bytes_per_clock=_CLUSTER_BYTES_IN_LESS_L2,
         cluster_turns=_CLUSTER_TURNS_IN_LESS_L2,
-        units={**model.units, "wgmma_gemm": own, **_WIDENED_IN_LESS_L2},
+        units={**model.units, **own, **_WIDENED_IN_LESS_L2},
     )

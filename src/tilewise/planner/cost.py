@@ -108,7 +108,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
     """What one launch of a kernel takes, with its copies and partial sums."""
     constants, (m, n, k), batch = target.constants, _sizes(work, operands), operands.groups or operands.batch
     unit, block, split, cluster = constants.units[work.unit], work.block, work.split, work.cluster
-    (item_a, item_b), stored = _itemsizes(work, operands), operands.c.itemsize
+    item_a, item_b = _itemsizes(work, operands)
     if not m * n * batch:
         return Prediction(constants.launch, "launch", {"launch": constants.launch, "passes": 0.0})
 
@@ -147,13 +147,7 @@ def estimate(work: Work, operands: Operands, target: Target) -> Prediction:
         # Blocks of a cluster read what the others have; large clusters take longer to begin.
         longer = math.sqrt(block.m * block.n) / 64 * (1 + (split / _LARGE_SPLIT) ** 2)
         terms["passes"] += unit.split_clocks * longer / constants.clock
-    outside = 1 - (min(block.m, m) + min(block.n, n)) / (block.m + block.n)
-    share = unit.memory_share * (1 - unit.outside * outside)
-    memory = (read_bytes + batch * stored * m * n + operands.extra_bytes) / (
-        constants.memory_bandwidth * share
-    )
-    memory *= 1 - unit.cluster_saves * (cluster > 1)
-    memory += _wait_for_last(work, clusters, read_bytes, constants.memory_bandwidth * share, target)
+    memory = _memory_seconds(work, operands, (m, n), (clusters, read_bytes), target)
     # Nothing is read until the first bytes of a block are asked for, nor while its last tile is stored.
     memory += unit.idle_memory * (terms["fill"] + terms["store"] / work.tiles)
     macs = block.m * block.n * block.k
@@ -198,21 +192,39 @@ def _waves(work: Work, blocks: int, steps: int, target: Target) -> list[tuple[in
     return [wave for wave in ((count, resident, steps), (1, rest, steps)) if wave[0] * wave[1]]
 
 
-def _wait_for_last(work: Work, tiles: int, read_bytes: float, bandwidth: float, target: Target) -> float:
+def _memory_seconds(
+    work: Work, operands: Operands, size: tuple[int, int], read: tuple[int, int], target: Target
+) -> float:
+    """What memory takes to give A and B and to take C, of this size as the kernel sees it.
+
+    ``read``: by how many clusters, a tile each, and how many bytes in all.
+    """
+    constants, unit, block, (m, n) = target.constants, target.constants.units[work.unit], work.block, size
+    (clusters, read_bytes), batch = read, operands.groups or operands.batch
+    outside = 1 - (min(block.m, m) + min(block.n, n)) / (block.m + block.n)
+    bandwidth = constants.memory_bandwidth * unit.memory_share * (1 - unit.outside * outside)
+    moved = read_bytes + batch * operands.c.itemsize * m * n + operands.extra_bytes
+    spent = moved / bandwidth * (1 - unit.cluster_saves * (work.cluster > 1))
+    return spent + _wait_for_last(work, clusters, read_bytes, bandwidth, target)
+
+
+def _wait_for_last(work: Work, clusters: int, read_bytes: int, bandwidth: float, target: Target) -> float:
     """How much longer reading takes where some SMs, or pairs of them, have a block more than others.
 
     As long as all read, each has an equal share of the memory's bandwidth. Those that have more read on by themselves
     once the others have what they want, and so few may not take in what memory gives. So do the last of many small
     blocks, each by itself.
     """
-    slots = _count_slots(work, target) * work.cluster
-    blocks, waiting = max(ceil_div(tiles, work.tiles) * work.cluster, 1), 0.0
-    rates = (target.constants.sm_bytes_per_clock, target.constants.pair_bytes_per_clock)
-    for units, rate in zip((slots, slots // 2), rates, strict=True):
+    constants, slots = target.constants, _count_slots(work, target) * work.cluster
+    blocks, waiting = max(ceil_div(clusters, work.tiles) * work.cluster, 1), 0.0
+    for units, rate in (
+        (slots, constants.sm_bytes_per_clock),
+        (slots // 2, constants.pair_bytes_per_clock),
+    ):
         last = blocks % units if units else 0
         if last:
-            waiting = max(waiting, 1 / (rate * target.constants.clock) - last / bandwidth)
-    waiting += 1 / (target.constants.units[work.unit].block_bytes_per_clock * target.constants.clock)
+            waiting = max(waiting, 1 / (rate * constants.clock) - last / bandwidth)
+    waiting += 1 / (constants.units[work.unit].block_bytes_per_clock * constants.clock)
     return waiting * read_bytes / blocks
 
 

@@ -68,7 +68,7 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
             yield from _splits(operands, found, sms)
             yield from _parts(operands, found, sms)
     if not tiled:
-        yield from _flat(operands, {**lies, **stacked}, sms)
+        yield from _flat_tiles(operands, {**lies, **stacked}, sms)
     lies = types | lies_of(operands, 1)
     for tile in _exchanged_tiles(operands, sms, bool(lies["b_in_rows"])):
         found = {**lies, **stacked, "partition": _name(tile, lies)}
@@ -88,7 +88,8 @@ def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iter
     tiles = fitting[
         widest - (fitting[widest].n > WORTH_HALVING) : widest + 1
     ]  # or half as wide, for more of them
-    tall = [one for one in TALL if any(one.n == other.n for other in tiles)]
+    widths = {one.n for one in tiles}
+    tall = (one for one in TALL if one.n in widths)
     for tile in (*(replace(one, m=height) for one in tiles for height in (64, 128)), *tall):
         if tile.m > 64 and tile.m >= 2 * rows:
             continue
@@ -102,7 +103,7 @@ def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iter
         yield from _parts(operands, found, sms)
 
 
-def _flat(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
+def _flat_tiles(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
     """Tiles for a few rows by whose widths SMs have the most even shares of the columns: K whole, or split.
 
     Rows of B come in whole boxes: there tiles as wide as some boxes.
@@ -188,7 +189,7 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
     together = shape.in_steps or shape.widens
     many = operands.sizes[1 if found["exchanged"] else 0] > tile.m
     worth = not found["exchanged"] or (found["widened"] != AS_IT_IS and tile.n >= WORTH_SHARING)
-    worth = worth and (tile.m, tile.n) not in TALL_SIZES  # which read each byte often enough
+    worth = worth and (tile.m, tile.n) not in TALL_SIZES  # which gain nothing by it
     for cluster in ("1x1", "2x1") if many and worth else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
         most = max(ceil_div(clusters(operands, made), max(sms // cluster_of(made)[0], 1)), 1)

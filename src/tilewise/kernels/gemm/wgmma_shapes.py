@@ -158,17 +158,17 @@ TILES = (
 NARROW = (*_tiles(64, 8, 16, 32, 48, 64), *_tiles(128, 8, 16, 32, 48, 64))
 """What it has besides, if they are exchanged, for a few rows of C."""
 TALL = _tiles(192, 48, 64, 128)
-"""The same by three warpgroups, whose heights fill the SMs in one wave where others do not; the widest for 8 bits that
-are widened."""
+"""The same of three warpgroups, for more rows of C, where these heights fill the SMs in one wave and others do not. The
+widest is for 8 bits that are widened."""
 TALL_SIZES = frozenset((one.m, one.n) for one in TALL)
 BETWEEN = (
     *_tiles(128, 80, 96, 112, 144, 160, 176, 208, 224, 240),
     *_tiles(256, 80, 96, 112, 144, 160),
 )
 """What it has for sizes that no other tile covers without much waste."""
-FLAT = _tiles(64, 80, 96, 112, 144, 160, 176, 192, 208, 224, 240)
-"""What it has for few rows by columns that tiles of these widths share out evenly among the SMs."""
 BETWEEN_SIZES = frozenset((one.m, one.n) for one in BETWEEN)
+FLAT = _tiles(64, 80, 96, 112, 144, 160, 176, 192, 208, 224, 240)
+"""What it has for few rows, by whose widths the SMs have even shares of the columns."""
 WIDENING = (*NARROW[:5], *_tiles(64, 128, 256))
 """What it has for 8 bits that are widened, or with twice the rows: by the columns of the other operand."""
 PARTITIONS = {named(one): one for one in dict.fromkeys((*TILES, *NARROW, *TALL, *FLAT, *BETWEEN))}
