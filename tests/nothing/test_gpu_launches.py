@@ -451,6 +451,9 @@ def test_streams_in_force_are_counted_over_all_threads() -> None:
     with stream, stream:
         assert streams_entered.value == 3
         assert started.device.current_stream is stream
+        with started.stream(0x90) as innermost:
+            assert started.device.current_stream is innermost
+        assert started.device.current_stream is stream
     assert streams_entered.value == 1
     assert started.device.current_stream is started.device._default_stream
     leave.set()

@@ -131,6 +131,24 @@ def test_an_event_is_waited_for_until_it_is_done(device: Device) -> None:
     assert [event_of(device, looks=looks).done for looks in (0, 1)] == [True, False]
 
 
+def test_an_event_is_looked_at_ever_more_rarely(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 20 µs first, then half as long again each time, up to 5 ms; never beyond the deadline."""
+    now, naps = [100.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", sleep)
+    event_of(device, looks=20).synchronize(timeout=10)
+    assert naps == pytest.approx([min(20e-6 * 1.5**i, 0.005) for i in range(20)])
+    naps.clear()
+    with pytest.raises(DeviceError, match=r"after 0\.0001 s"):
+        event_of(device, looks=20).synchronize(timeout=0.0001)
+    assert naps == pytest.approx([20e-6, 30e-6, 45e-6, 5e-6])
+
+
 def test_what_is_between_two_events_is_told_once_the_later_is_done(device: Device) -> None:
     first, last = event_of(device, at=1.0), event_of(device, at=3.5)
     assert last.elapsed_ms(since=first) == 2.5
