@@ -34,7 +34,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[Calls]:
         return {name: float(number) for number, name in enumerate(calls)}
 
     monkeypatch.setenv("TILEWISE_DEVICE", "emulator")
-    monkeypatch.setattr(gpu, "open", lambda _ordinal: tilewise.device("emulator"))
+    monkeypatch.setattr(gpu, "open", lambda ordinal: {0: tilewise.device("emulator")}[ordinal])
     for name in ("_torch_operands", "_torch_extras"):
         made = getattr(dispatch, name)("cpu")
         monkeypatch.setattr(dispatch, name, lambda place, made=made: made if place == "cuda:0" else None)
@@ -111,6 +111,23 @@ def test_our_share_is_of_calls_without_python_and_without_memory(monkeypatch: py
     assert (found["share_us"], found["share_alloc_us"], found["fused_share_us"]) == (0.0, 1.0, 2.0)
     assert found["tensors"].startswith("torch ") and "64×64 bfloat16, the driver replaced" in found["tensors"]
     assert (found["python_frames"], found["allocations"]) == (0, 0)
+
+
+def test_functions_and_bytes_are_those_of_a_warm_call() -> None:
+    """What the first call alone takes, for a moment or for good, does not count; nor does the call itself."""
+    kept: list[bytearray] = []
+
+    def work(size: int) -> int:
+        return len(bytearray(size))
+
+    def call() -> int:
+        if not kept:
+            kept.append(bytearray(100_000))
+            work(1_000_000)
+        return work(5_000) + work(4_000)
+
+    assert 5_000 <= dispatch._count_bytes(call) < 6_000
+    assert dispatch._count_frames(call) == 2
 
 
 def test_without_pytorch_there_is_no_share(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -389,7 +389,7 @@ class PretendCuda:
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     device = open_emulator()
     monkeypatch.setattr(type(device), "ordinal", 0, raising=False)
-    monkeypatch.setattr(gpu, "open", lambda _ordinal: device)
+    monkeypatch.setattr(gpu, "open", lambda ordinal: {0: device}[ordinal])
     monkeypatch.setattr(torch, "cuda", PretendCuda)
     monkeypatch.setattr(gemm_bench, "CudaStage", lambda *_: PretendStage())
 

@@ -93,7 +93,7 @@ def test_options_of_another_measurement_are_refused(capsys: pytest.CaptureFixtur
 
 def test_the_command_measures_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
     properties = SimpleNamespace(uuid="none")
-    monkeypatch.setattr(gpu, "open", lambda _ordinal: tw.device("emulator"))
+    monkeypatch.setattr(gpu, "open", lambda ordinal: {0: tw.device("emulator")}[ordinal])
     monkeypatch.setattr(torch, "cuda", SimpleNamespace(get_device_properties=lambda _: properties))
     monkeypatch.setattr(train_bench, "find_torch", lambda: torch)
     monkeypatch.setattr(train_bench, "CudaStage", lambda *_: SimpleNamespace(release=lambda: None))
