@@ -111,6 +111,9 @@ def test_stacks_epilogues_and_layers_take_it() -> None:
     assert compare(out, x, weight.T, epilogue=tw.epilogue("relu(acc + bias)", bias=bias)).ok
     plan = plan_of(6, 40, 100)
     assert np.array_equal(tw.linear(x, kept, plan=plan), tw.linear(x, weight, plan=plan))
+    rows = x.reshape(6, 100)
+    split: Any = tw.split_float32(rows, axis=-1)
+    assert np.array_equal(tw.linear(split, kept, plan=plan), tw.linear(rows, weight, plan=plan))
     stack = np.stack([weight.T.copy()] * 3)
     left: Any = tw.split_float32(weight, axis=1)
     both = tw.matmul(left, stack, plan=plan_of(40, 40, 100, 3))
@@ -178,7 +181,9 @@ def test_the_planner_knows_what_need_not_be_split() -> None:
         (lambda x: tw.split_float32(x, axis=2), "axis must be at most 1, not 2"),
         (lambda x: tw.split_float32(x, axis=x), "axis must be an integer"),
         (lambda x: tw.matmul(x, tw.split_float32(x.T, axis=-1)), "b must be split with axis=-2"),
+        (lambda x: tw.matmul(tw.split_float32(x, axis=0), x.T), "a must be split with axis=-1"),
         (lambda x: tw.linear(x, tw.split_float32(x, axis=0)), "weight must be split with axis=-1"),
+        (lambda x: tw.linear(tw.split_float32(x, axis=0), x), "x must be split with axis=-1"),
         (lambda x: tw.linear(x, tw.split_float32(x, axis=1), arithmetic="tf32"), 'arithmetic must be "exact32" or'),
         (lambda x: tw.matmul(x, tw.split_float32(x, axis=0)), "b must have as many rows as a has columns"),
     ],
