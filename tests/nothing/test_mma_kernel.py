@@ -13,7 +13,7 @@ import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.mma import AMPERE, SHAPES, SHAPES_OF, TWO_STAGES, refuse_arch, resident
+from tilewise.kernels.gemm.mma import AMPERE, SHAPES, SHAPES_OF, TWO_STAGES, lies, refuse_arch, resident
 from tilewise.planner import choose, list_plans, operands_of, target_of
 from tilewise.problem import Epilogue
 
@@ -70,6 +70,18 @@ def test_tiles_are_what_their_names_say() -> None:
         assert {name: f"{one.tile.m}x{one.tile.n}x{one.tile.k}" for name, one in shapes.items()} == {
             name: name for name in shapes
         }
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_operands_are_taken_as_they_lie_and_bytes_along_k(layout: str) -> None:
+    """In accesses of 16 bytes where lines are, and else of an element."""
+    rows = [int(letter == "n") for letter in layout]
+    for dtype, in_rows in (("float16", rows), ("bfloat16", rows), ("int8", [1, 0]), ("float8_e5m2", [1, 0])):
+        found = lies(operands_of(64, 64, 64, dtype=dtype, layout=layout))
+        wide = [16 if taken == lying else 1 for taken, lying in zip(in_rows, rows, strict=True)]
+        assert found == {
+            "a_in_rows": in_rows[0], "a_bytes": wide[0], "b_in_rows": in_rows[1], "b_bytes": wide[1], "whole_copies": 1,
+        }  # fmt: skip
 
 
 @pytest.mark.few(1)
