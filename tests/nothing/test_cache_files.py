@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from pathlib import Path
 
 import pytest
 
 from tilewise.toolchain.cache import Cache, _remove, digest
+
+
+def test_entries_are_opened_as_carefully_as_the_system_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As files, not as what a link names, without waiting; what a system has no flag for is left out."""
+    names = "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"
+    spec = importlib.util.find_spec("tilewise.toolchain.cache")
+    assert spec is not None and spec.loader is not None
+    for known in (names, names[:1], names[1:2], names[2:3], names[3:], ()):
+        for number, name in enumerate(names):
+            monkeypatch.setattr(os, name, 1 << 40 + number, raising=False)
+            if name not in known:
+                monkeypatch.delattr(os, name)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert known == tuple(name for i, name in enumerate(names) if module._OPEN_FLAGS >> 40 + i & 1)
+        assert module._OPEN_FLAGS < 1 << 44 and not module._OPEN_FLAGS % (1 << 40)
+        monkeypatch.undo()
 
 
 def test_what_cannot_be_removed_is_still_there(tmp_path: Path) -> None:
