@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -311,15 +312,19 @@ def test_vector_in_any_layout(
     assert compare(product, operands[0].view, operands[1].view, accumulate=sums, terms=8)
 
 
-@pytest.mark.parametrize("element", ["float32", "float16"])
-def test_a_lane_reads_its_rows_of_a_column_at_once(element: str) -> None:
-    given = {"ELEMENT": element, "WARPS": 4, "THREADS": 128}
-    one, four = (
-        built("vector", "along_rows", "sm_75", tuple({**given, "PER_LANE": count}.items())).ptx
-        for count in (1, 4)
-    )
-    wide = f"ld.global.v{4 if element == 'float32' else 2}."
-    assert four.count(wide) >= one.count(wide) + 4
+@pytest.mark.parametrize(
+    ("element", "count", "reach"),
+    [("int8", 2, 0), ("int8", 4, 4), ("int8", 8, 8), ("float16", 1, 0), ("float16", 2, 4), ("float16", 8, 16),
+     ("float32", 2, 8), ("float64", 2, 16)],
+)  # fmt: skip
+def test_a_lane_reads_its_rows_of_a_column_at_once(element: str, count: int, reach: int) -> None:
+    """In words at least and in 16 bytes at most; else, and where not all of them exist, one by one."""
+    given = {"ELEMENT": element, "WARPS": 4, "THREADS": 128, "PER_LANE": count}
+    given["RESULT"] = "int32" if element == "int8" else element
+    ptx = built("vector", "along_rows", "sm_75", tuple(given.items())).ptx.partition(".entry along_rows")[2]
+    loads = re.findall(r"ld\.global(?:\.nc)?(?:\.v(\d))?\.[a-z]+(\d+)", ptx.partition(".entry")[0])
+    widths = {int(many or 1) * int(bits) // 8 for many, bits in loads}
+    assert widths == {np.dtype(element).itemsize} | ({reach} if reach else set())
 
 
 @pytest.mark.parametrize("way", VECTORS[2:5], ids=str)
