@@ -64,10 +64,13 @@ def test_a_kernel_refuses_arguments_that_do_not_fit() -> None:
 
 
 def test_memory_for_arguments_is_used_again_but_never_by_two_launches() -> None:
-    kernel = unloaded()
+    started = StartedLaunches((8, 4))
+    kernel, launch = started.kernel, Launch((4, 1, 1), (128, 1, 1))
     first, second = (kernel.take_block([b"12345678", b"1234"]) for _ in range(2))
     assert first is not second
     kernel.give_back(first)
+    started.device.run(None, "tiled", launch, [b"87654321", b"4321"])  # type: ignore[arg-type]
+    assert ctypes.string_at(first.address, 8) == b"87654321", "a launch gives back what it took"
     assert kernel.take_block([b"abcdefgh", b"ijkl"]) is first
     assert ctypes.string_at(first.address, 8) == b"abcdefgh"
     assert ctypes.string_at(second.address, 8) == b"12345678"
@@ -256,6 +259,11 @@ def test_a_prepared_launch_starts_once_whichever_way_it_goes() -> None:
     prepared()
     assert direct == [1] and started.seen[1:] == [(1, 0xF00, packed)] * 2
     assert used[1:] == [device._default_stream] * 2
+    prepared._is_current, prepared._states = lambda: True, [plain]
+    prepared._start = lambda: 1  # type: ignore[assignment]  # it is refused
+    started.status = int(words.driver().CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)
+    with pytest.raises(DeviceError, match=r"OUT_OF_RESOURCES.* starting kernel 'tiled'"):
+        prepared()
 
 
 def test_a_launch_that_the_driver_refuses_says_which() -> None:

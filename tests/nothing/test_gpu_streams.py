@@ -17,7 +17,7 @@ from tilewise.devices.gpu import device as gpu_device
 from tilewise.devices.gpu import driver as words
 from tilewise.devices.gpu import streams
 from tilewise.devices.gpu.device import GpuDevice
-from tilewise.devices.gpu.streams import Event, Graph, Stream, streams_entered
+from tilewise.devices.gpu.streams import Event, Graph, Handle, Stream, streams_entered
 from tilewise.errors import ArgumentError, DeviceError
 
 
@@ -180,12 +180,13 @@ def test_a_stream_waits_for_an_event_or_for_another_streams_work_so_far(device: 
 def test_the_drivers_default_stream_is_one_to_other_libraries(device: Device) -> None:
     found = [(one.driver_handle, one.handle, one.__cuda_stream__()) for one in map(device.stream, (0, 1, 9))]
     assert found == [(0, 1, (0, 1)), (1, 1, (0, 1)), (9, 9, (0, 9))]
+    assert Handle(9, None).__cuda_stream__() == (0, 9)
 
 
 def test_a_graph_is_captured_once_and_launched_with_its_memory(device: Device) -> None:
     used: list[Any] = []
     memory = SimpleNamespace(capture=lambda: used.append("captured"), use=used.append)
-    graph = Graph(cast(Any, device))
+    graph = GpuDevice.capture(cast(Any, device))
     for early in (graph.launch, graph.upload):
         with pytest.raises(ArgumentError, match="graph must be captured before"):
             early()
