@@ -1,4 +1,4 @@
-"""Which bytes of shared memory the checker takes a wgmma in flight to read: those that its descriptor names."""
+"""Which bytes of shared memory the checker takes a wgmma to read: those that its descriptor names."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import tilewise as tw
 from tests.harness.warpgroups import THREADS, Operand, descriptor, whole
 
 _ROOM, _PIECE = 2048, 16
+# A thread stores to the first and to the last byte of every 16 of shared memory in turn, each by a line of its own.
+_STORES = [
+    f"@%p st.shared.u8 [s+{at}], %v0;"
+    for piece in range(0, _ROOM, _PIECE)
+    for at in (piece, piece + _PIECE - 1)
+]
 
 LIES = {
     "K-major": Operand(16, 16, 16, 0, False, 32, 256, 512),
@@ -21,19 +27,30 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("name", LIES)
-def test_stores_are_faults_where_a_matrix_in_flight_lies_and_nowhere_else(name: str) -> None:
-    """A thread stores to every 16 bytes of shared memory in turn, each by a line of its own."""
-    right = LIES[name]
+def product(right: Operand) -> list[str]:
+    """A wgmma of zeros in registers by a matrix in shared memory."""
     sums = [f"%d{i}" for i in range(right.rows // 2)]
-    begin = [*(f"mov.b32 {zero}, 0;" for zero in (*sums, "%v0", "%a0", "%a1", "%a2", "%a3")),
-        "fence.proxy.async; bar.sync 0;", *descriptor("%r", right), "wgmma.fence.sync.aligned;",
+    return [
+        *(f"mov.b32 {zero}, 0;" for zero in (*sums, "%a0", "%a1", "%a2", "%a3")),
+        *descriptor("%r", right),
+        "wgmma.fence.sync.aligned;",
         f"wgmma.mma_async.sync.aligned.m64n{right.rows}k16.f32.f16.f16 {{{', '.join(sums)}}},"
         f" {{%a0, %a1, %a2, %a3}}, %r, %yes, 1, 1, {int(right.across)};",
-        "wgmma.commit_group.sync.aligned; setp.eq.u32 %p, %t, 0;"]  # fmt: skip
-    stores = [f"@%p st.shared.b32 [s+{place}], %v0;" for place in range(0, _ROOM, _PIECE)]
-    text = whole([*begin, *stores, "wgmma.wait_group.sync.aligned 0;"], _ROOM)
-    first = text.splitlines().index(stores[0]) + 1
+        "wgmma.commit_group.sync.aligned;",
+    ]
+
+
+@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize("kind", ["source-in-flight", "unfenced"])
+def test_stores_are_faults_where_the_matrix_lies_and_nowhere_else(name: str, kind: str) -> None:
+    """Those while the product is in flight, and those before it without a fence between."""
+    right, wait = LIES[name], "wgmma.wait_group.sync.aligned 0;"
+    is_late = kind == "source-in-flight"
+    made = [*product(right), *_STORES, wait] if is_late else [*_STORES, "bar.sync 0;", *product(right), wait]
+    text = whole(["mov.b32 %v0, 0; setp.eq.u32 %p, %t, 0;", *made], _ROOM)
+    first = text.splitlines().index(_STORES[0]) + 1
     found = tw.Kernel.from_ptx(text, "k").check(1, THREADS, [np.zeros(4)] * 5)
-    assert {item.kind for item in found} == {"source-in-flight"}
-    assert {item.now.ptx_line - first for item in found} == {int(at) // _PIECE for at in right.places().flat}
+    assert {item.kind for item in found} == {kind}
+    stores = {side.ptx_line - first for item in found if (side := item.now if is_late else item.before)}
+    pieces = {int(at) // _PIECE for at in right.places().flat}
+    assert stores == {2 * piece + end for piece in pieces for end in (0, 1)}
