@@ -10,6 +10,7 @@ import tilewise as tw
 from tilewise import gpus
 from tilewise.errors import ArgumentError, ToolError
 from tilewise.explain.panels import residency
+from tilewise.instruments.metrics import _launch
 from tilewise.instruments.occupancy import occupancy
 
 
@@ -243,3 +244,25 @@ def test_shared_memory_that_could_grow_does_not_bind() -> None:
     found = occupancy("a100", 128, 92, 16_384)
     assert found.limits["registers"] == found.limits["shared"] == 5
     assert found.binding == ("registers",) and found.next_registers == 80
+
+
+@pytest.mark.parametrize(
+    ("registers", "allocated"), [(3, (16, 16)), (16, (16, 16)), (17, (17, 24)), (40, (40, 40)), (255, (255, 256))]
+)  # fmt: skip
+@pytest.mark.parametrize(("barriers", "limit"), [(0, 32), (1, 32), (2, 32), (3, 21), (16, 4)])
+def test_metrics_of_a_launch_are_those_of_its_occupancy(
+    registers: int, allocated: tuple[int, int], barriers: int, limit: int
+) -> None:
+    """Registers are allocated by eights; of barriers there are no more blocks than of all else."""
+    found = occupancy("h200", 96, registers, 5000, grid=1000, barriers=barriers)
+    metrics = {one.name: one.value for one in _launch(found, {"grid_size": 1000.0})}
+    names = {"registers": "registers", "shared": "shared_mem", "warps": "warps", "blocks": "blocks"}
+    expected = {f"launch__occupancy_limit_{name}": found.limits[what] for what, name in names.items()}
+    assert metrics == pytest.approx({
+        **expected, "launch__occupancy_limit_barriers": limit, "launch__grid_size": 1000,
+        "launch__registers_per_thread": allocated[0], "launch__registers_per_thread_allocated": allocated[1],
+        "launch__shared_mem_config_size": found.shared_config, "launch__waves_per_multiprocessor": found.waves,
+        "sm__maximum_warps_per_active_cycle_pct": 100 * found.warps / 64,
+        "sm__maximum_warps_avg_per_active_cycle": found.warps, "tilewise__last_wave.ratio": found.tail,
+    })  # fmt: skip
+    assert [one.name for one in _launch(None, {"grid_size": 7.0})] == ["launch__grid_size"]
