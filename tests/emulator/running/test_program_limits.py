@@ -1,0 +1,57 @@
+"""How large parts of a program may be: as large as is said, and not by one more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tilewise.emulator.analysis.program import Program
+from tilewise.emulator.ptx.parse import parse
+from tilewise.errors import PtxError
+
+_CALLS = "".join(f".func f{i}() {{ {f'call f{i - 1};' if i else ''} ret; }}\n" for i in range(101))
+
+
+def kernel(body: str = "", parameters: str = "", before: str = "") -> str:
+    head = ".version 8.4\n.target sm_90a\n.address_size 64\n"
+    return f"{head}{before}\n.visible .entry k({parameters}) {{ {body} ret; }}\n"
+
+
+def _uses(space: str, size: int) -> str:
+    """A kernel that takes the address of a variable of so many bytes."""
+    body = f".reg .b64 %x; mov.b64 %x, v; {{ .reg .b32 %y; ld.{space}.b32 %y, [%x]; st.shared.b32 [s], %y; }}"
+    own, outer = (
+        (f".{space} .align 4 .b8 v[{size}];", "")
+        if space == "local"
+        else ("", f".const .align 4 .b8 v[{size}];")
+    )
+    return kernel(own + body, before=f".shared .b32 s;\n{outer}")
+
+
+# What makes a program with so many, how many there may be, and what is said of one more.
+LIMITS: dict[str, tuple[Callable[[int], str], int, str]] = {
+    # The module and the body of the kernel are scopes, too.
+    "scopes": (lambda n: kernel("{" * n + "}" * n), 198, "more than 200 scopes within one another"),
+    "calls": (lambda n: kernel(f"call f{n - 1};", before=_CALLS), 100, "more than 100 calls within one another"),
+    "dimensions": (
+        lambda n: kernel(before=f".global .u8 x{'[1]' * n} = {'{' * n}7{'}' * n};"), 16,
+        "an array of so many dimensions is not supported",
+    ),
+    "bytes of a variable": (
+        lambda n: kernel(before=f".global .b8 x[{n}];"), 1 << 31, "a variable of 2,147,483,649 bytes",
+    ),
+    "bytes of constants": (lambda n: _uses("const", n), 1 << 16, r"the module has 65,\d+ bytes of .const memory"),
+    "bytes of a thread": (lambda n: _uses("local", n), 1 << 19, r"a thread has 524,\d+ bytes of .local memory"),
+    "bytes of parameters": (
+        lambda n: kernel(parameters=f".param .b8 p[{n}]"), 32_764, "the kernel has 32,765 bytes of .param memory",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_a_program_has_as_much_as_it_may_and_no_more(what: str) -> None:
+    make, most, said = LIMITS[what]
+    Program(parse(make(most)), "k", (32, 1, 1))
+    with pytest.raises(PtxError, match=said):
+        Program(parse(make(most + 1)), "k", (32, 1, 1))
