@@ -146,6 +146,21 @@ def sparse(m: int, n: int, k: int) -> tuple[Matrix, Matrix]:
     return np.maximum(normal(m, k), 0), np.maximum(normal(k, n), 0)
 
 
+def cancelling(m: int, n: int, k: int) -> tuple[Matrix, Matrix]:
+    """The second half of K takes away almost all that the first adds up."""
+    a, b = normal(m, k // 2), normal(k // 2, n)
+    near = (one + np.float32(0.1) * normal(*one.shape) for one in (a, b))
+    return np.concatenate([a, -next(near)], axis=1), np.concatenate([b, next(near)])
+
+
+def one_large(m: int, n: int, k: int) -> tuple[Matrix, Matrix]:
+    """The first product is 2¹⁷ times the others, all of which are positive: sums in order lose bits of every one."""
+    a, b = (RANDOM.uniform(0.5, 1, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    a[:, 1:] *= 2.0**-9
+    a[:, 0] *= 2.0**8
+    return a, b
+
+
 DATA = {
     "normal": lambda m, n, k: (normal(m, k), normal(k, n)),
     "uniform, 0 to 1": lambda m, n, k: (RANDOM.random((m, k), np.float32), RANDOM.random((k, n), np.float32)),
@@ -153,6 +168,8 @@ DATA = {
     "spread over 16 binades": lambda m, n, k: (spread((m, k), 8), spread((k, n), 8)),
     "spread over 40 binades": lambda m, n, k: (spread((m, k), 20), spread((k, n), 20)),
     "spread against each other": against,
+    "the second half takes the first away": cancelling,
+    "one large before small ones": one_large,
 }
 
 
