@@ -38,6 +38,7 @@ LARGE = "plans-2026-11-26-h100-large.json"
 BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-28-widened.json"
 WIDENED_ON_H100 = "plans-2026-11-27-h100-widened.json"
 FEW_ROWS, DECODE = "plans-2026-11-29-few-rows.json", "plans-2026-11-29-decode.json"
+TF32 = "plans-2026-11-29-tf32.json"
 RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
 H200, H100 = target_of("h200"), target_of("h100-sxm")
 # The shapes of a language model's layers, of squares and of deep and skinny products, that were measured first.
@@ -108,6 +109,13 @@ def test_stacks_and_float64_are_chosen_without_great_loss() -> None:
     assert quality.within(1.05) >= 0.7 and quality.worst <= 1.2
     doubles = [ratio for (_, problem), ratio in quality.ratios.items() if problem.a == "float64"]
     assert len(doubles) == 5 and max(doubles) <= 1.07
+
+
+def test_choices_in_tf32_are_near_the_best() -> None:
+    plans = read(RESULTS / TF32)
+    quality = judge(plans, H200)
+    assert (len(quality.ratios), len(plans)) == (48, 581)
+    assert quality.within(1.05) >= 0.89 and quality.worst <= 1.12 and quality.mean <= 1.0175
 
 
 def test_choices_of_8_bits_beside_16_are_near_the_best(measured: list[Measured]) -> None:
@@ -323,10 +331,12 @@ def test_predicted_times_are_near_measured_ones(measured: list[Measured]) -> Non
     """Those of the last two runs, on other cards of that kind, differ more from the first ones than from each other."""
     for runs, most in (((LADDER, FAMILIES), 0.07), ((TENSOR,), 0.08), ((TILES,), 0.08)):
         assert judge([one for one in measured if one.run in runs], H200).median_error < most
+    in_tf32 = read(RESULTS / TF32)
     for unit in (
         set(FITTED["h200"].units) - set(ESTIMATED) - {"simt", "vector_rows", "mma_f64"}
     ):  # of which an H100 has plans
-        assert judge([one for one in measured if one.work.unit == unit], H200).median_error < 0.12, unit
+        every = [*measured, *in_tf32]
+        assert judge([one for one in every if one.work.unit == unit], H200).median_error < 0.12, unit
 
 
 def test_results_are_read_in_either_form(tmp_path: Path) -> None:

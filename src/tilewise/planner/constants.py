@@ -134,7 +134,9 @@ _WGMMA = UnitCost(
 # vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26). What an SM and two of them take in by
 # themselves, and with it the memory's share, its idleness and the splits of wgmma_gemm, the splits of int8 beside 16
 # bits, and the share of vector and what its blocks take in, are the best of some hundred values for the choices in all
-# those files and in 1,668 plans of 154 problems of 1 to 256 rows (2026-11-29).
+# those files and in 1,668 plans of 154 problems of 1 to 256 rows (2026-11-29). Those of mma_tf32 come from a random
+# search for the choices among plans of 31 problems; wgmma_tf32 is wgmma_gemm but for what a multiply-add takes, which
+# is the best of some values for 30 (2026-11-29).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -157,7 +159,7 @@ FITTED: Mapping[str, Constants] = {
                 700, 2.5, 2180, 13.7, 685, 201, 3.8, 1.28, 0.68, 4.4e-12, outside=0.67,
             ),
             "mma_tf32": UnitCost(
-                350, 2.5, 2180, 13.7, 685, 100, 3.8, 1.28, 0.68, 8.8e-12, outside=0.67,
+                358, 10.3, 1372, 8.1, 579, 357, 3.8, 1.28, 0.95, 8.8e-12, outside=0.67, element_clocks=0.0208,
             ),
             "mma_f64": UnitCost(
                 123, 2.7, 1600, 17, 343, 36, 7.5, 1.4, 0.68, 1.92e-11, outside=0.67,
@@ -172,7 +174,7 @@ FITTED: Mapping[str, Constants] = {
             "wgmma_gemm": _WGMMA,
             "wgmma_tf32": replace(
                 _WGMMA,
-                macs_per_clock=_WGMMA.macs_per_clock / 2,
+                macs_per_clock=850,
                 warp_macs_per_clock=_WGMMA.warp_macs_per_clock / 2,
                 joules_per_mac=_WGMMA.joules_per_mac * 2,
             ),
@@ -237,13 +239,12 @@ FITTED: Mapping[str, Constants] = {
     )
 }  # fmt: skip
 
-ESTIMATED = ("mma_gemm", "mma_f16", "mma_tf32", "mma_int8", "mma_fp8", "wgmma_tf32")
+ESTIMATED = ("mma_gemm", "mma_f16", "mma_int8", "mma_fp8")
 """Units of which nothing was measured. "mma_gemm" has what fits the rungs with mma.sync, "mma8" and "mma16": mostly the
 better of the two, multiply-adds and a warp's work as they come to together in large tiles; and what lies outside of the
-operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; "mma_tf32" is taken as it with half its
-multiply-adds, those of 8 bits with twice as many, each of which takes half the energy. "wgmma_tf32" is "wgmma_gemm"
-with half its multiply-adds, each of which takes twice the energy. Sums in float16 are taken to cost "wgmma_gemm" what
-those in float32 do."""
+operands as of "wgmma_gemm". "mma_f16", with sums in float16, is the same; those of 8 bits are taken as it with twice as
+many multiply-adds, each of which takes half the energy. Sums in float16 are taken to cost "wgmma_gemm" what those in
+float32 do, and nearly do so where they were measured (docs/planner.md)."""
 
 EMULATOR = Constants(
     clock=1.0e9,

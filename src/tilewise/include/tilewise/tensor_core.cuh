@@ -149,8 +149,9 @@ inline __device__ void multiply_add_16x8x32(int (&sum)[4], const unsigned (&a)[4
 // The tensor cores leave the lowest 13 bits out. NOTE: in them may lie all that tells a NaN from infinity.
 inline __device__ unsigned round_to_tf32(unsigned element)
 {
-    const bool finite = (element & 0x7fffffff) < 0x7f800000;
-    return finite ? element + 0x1000 : element | element << 13;
+    int bits; // of a NaN 0x7fffffff, of all else what they are
+    asm("max.NaN.f32 %0, %1, 0fFF800000;" : "=r"(bits) : "r"(element));
+    return min(bits, 0x7fc00000) + 0x1000;
 }
 
 inline __device__ void multiply_add_16x8x8_tf32(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
