@@ -228,14 +228,17 @@ def fit(fused: Fused, shape: tuple[int, ...], dtype: str, types: tuple[str, str]
     """The epilogue of products in a type, of operands of two, with arrays that kernels read; refuses those that do not
     broadcast to the result, or lose bits. Of scales of terms the types alone are looked at."""
     sums = sums_of(dtype)
+    for name, operand in zip(fused.scales, types, strict=True):
+        if name:
+            _check_scales(name, fused.arrays[name], operand)
+            if sums != "float32":
+                rule = f"must be the same along k, for sums in {sums}"
+                raise ArgumentError(name, rule, "scales that differ")
     if sums in COMPLEX and not parse(fused.expression).is_linear([name for name, _ in fused.numbers]):
         rule = "must add arrays and multiply by real numbers alone, of complex numbers"
         raise ArgumentError("epilogue", rule, fused.expression, "do it to the result")
     for name in fused.summed:
         _check_sums(name, fused, shape)
-    for name, operand in zip(fused.scales, types, strict=True):
-        if name:
-            _check_scales(name, fused.arrays[name], operand)
     views = tuple(
         view if name in fused.scales else _fit_array(name, view, fused, shape, sums)
         for name, view in fused.arrays.items()

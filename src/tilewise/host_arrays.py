@@ -16,7 +16,7 @@ from tilewise.epilogue import Fused
 from tilewise.interop import HOST, View, numpy_of
 from tilewise.problem import COMPLEX, EIGHT_BITS, FLOAT8, INTEGERS, multiplied_type
 
-__all__ = ["multiply_staged", "needs_own_memory", "overwrite"]
+__all__ = ["multiply_staged", "needs_own_memory", "overwrite", "written_type"]
 
 
 def overwrite(result: View, values: npt.NDArray[Any]) -> None:
@@ -52,6 +52,15 @@ def _needs_cast(result: View, multiplied: str, choice: Choice) -> bool:
     return result.dtype != "float32" or multiplied not in ("float16", "bfloat16")
 
 
+def written_type(result: View, multiplied: str, choice: Choice) -> str:
+    """The type that a kernel writes for a host array: its own, or one that NumPy casts to it: float32 of sums of few
+    bits, which would be rounded twice otherwise."""
+    if not _needs_cast(result, multiplied, choice):
+        return result.dtype
+    narrow = multiplied in (*FLOAT8, "float16", "bfloat16")
+    return "float32" if narrow and not choice.settings else choice.result_type(multiplied)
+
+
 def _has_rows(result: View) -> bool:
     """Whether the last axis is dense, and steps along the one before do not go back into a row."""
     rows, columns = (1, 1, *result.shape)[-2:]
@@ -82,8 +91,7 @@ def multiply_staged(
         made = where.array(numpy_of(result))
     else:
         multiplied = multiplied_type(left.dtype, right.dtype)
-        cast = _needs_cast(result, multiplied, choice)
-        dtype = choice.result_type(multiplied) if cast else result.dtype
+        dtype = written_type(result, multiplied, choice)
         made = where.empty(shapes.result, interop.numpy_dtype(dtype))
     ends = None if offsets is None else interop.view("offsets", where.array(numpy_of(offsets)))
     arrays = Arrays(x, y, interop.view("out", made), moved, ends)

@@ -32,7 +32,7 @@ from tilewise.devices import Device, gpu
 from tilewise.devices import device as resolve
 from tilewise.epilogue import EpilogueCall, Fused, fit, join_epilogue, view_arrays
 from tilewise.errors import ArgumentError
-from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite
+from tilewise.host_arrays import multiply_staged, needs_own_memory, overwrite, written_type
 from tilewise.interop import HOST, Common, View, numpy_of
 from tilewise.kernels.gemm.limits import STACK_AXES
 from tilewise.kernels.spec import KernelSpec
@@ -283,13 +283,13 @@ def _multiply_into(
             overwrite(result, multiply_staged(left, right, fused, shapes, where, choice, result))
             return
         if needs_own_memory(result, dtype, choice):
-            overwrite(result, _multiply_apart(left, right, where, choice, fused))
+            _multiply_apart(left, right, result, where, choice, fused)
             return
         arrays = Arrays(left, right, result, fused)
         made = prepare(arrays, shapes, where, choice)
     shared = find_overlap(made, arrays)
     if shared and common.space == HOST and shared[0] == "out" and shared[1] not in fused.written:
-        overwrite(result, _multiply_apart(left, right, where, choice, fused))
+        _multiply_apart(left, right, result, where, choice, fused)
         return
     if shared:
         raise overlap_error(*shared)
@@ -298,11 +298,16 @@ def _multiply_into(
         offer(made, arrays, True, where)
 
 
-def _multiply_apart(left: View, right: View, where: Device, choice: Choice, fused: Fused) -> Any:
-    """The product of two host arrays as a NumPy array."""
+def _multiply_apart(
+    left: View, right: View, result: View, where: Device, choice: Choice, fused: Fused
+) -> None:
+    """Multiply two host arrays in memory of its own, and write what it holds to the result."""
     a, b = (interop.view(name, numpy_of(one)) for name, one in (("a", left), ("b", right)))
     views = tuple(interop.view(name, numpy_of(one)) for name, one in fused.arrays.items())
-    return multiply_views(a, b, None, where, choice, fused._replace(views=views))
+    dtype = written_type(result, multiplied_type(left.dtype, right.dtype), choice)
+    made = np.empty(result.shape, interop.numpy_dtype(dtype))
+    multiply_views(a, b, made, where, choice, fused._replace(views=views))
+    overwrite(result, made)
 
 
 def in_one_type(

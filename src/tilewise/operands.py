@@ -273,6 +273,10 @@ class Operands(NamedTuple):
 
         def dense(name: str, rows: int, columns: int, dtype: str, layout: str, of_b: bool = False) -> Operand:
             strides = (columns, 1) if layout == "row" else (1, rows)
+            strides = (
+                strides[0] if rows > 1 else columns,
+                strides[1] if columns > 1 else 1,
+            )  # as calls take them
             steps = (rows * columns,) if stack or ((name == "b" or of_b) and problem.groups) else ()
             item = int(ELEMENT_BYTES[dtype])
             aligned = alignment_of(*(step * item for step in steps))

@@ -31,6 +31,7 @@ __all__ = ["Quantized", "quantize", "scale_sums", "shape_of", "unwrap"]
 
 _NUMBERS = ("float32", "float16", "bfloat16")
 _MOST_AXES = 4
+_LEAST = 2.0**-149  # a scale of numbers so small that theirs would be none
 _HAVE_STRIDES = ("numpy", "torch", "cupy")  # libraries whose arrays may lie in columns
 
 
@@ -157,7 +158,8 @@ def _shared_along(axis: int | None, block: int | tuple[int, int] | None, numbers
             rule = f"must be ({SCALED_TERMS}, {SCALED_TERMS}) without axis"
             raise ArgumentError("block", rule, block, f"with block={SCALED_TERMS} give axis=-1 or axis=-2")
         return (*(1 for _ in numbers.shape[:-2]), *block)
-    given = axis if isinstance(axis, int) and axis < 0 else integer("axis", axis) - numbers.ndim
+    negative = isinstance(axis, (int, np.integer)) and axis < 0
+    given = int(axis) if negative else integer("axis", axis) - numbers.ndim
     if given not in (-1, -2):
         raise ArgumentError("axis", "must be one of the last two, or None", axis)
     if block not in (None, SCALED_TERMS):
@@ -180,7 +182,8 @@ def _quantize_on_host(
                 largest = np.fmax.reduceat(largest, range(0, largest.shape[axis], one), axis)
         largest = np.fmax(largest, 0)
         all_of_them = largest / most
-        scale = np.where(all_of_them > 0, all_of_them, np.float32(1))
+        least = np.where(largest > 0, np.float32(_LEAST), np.float32(1))
+        scale = np.where(all_of_them > 0, all_of_them, least)
         clipped = np.clip(wide / spread(scale, wide.shape, shared), -128 if dtype == "int8" else -most, most)
         if dtype == "int8":
             clipped = np.nan_to_num(np.rint(clipped))
@@ -289,7 +292,8 @@ def scale_sums(
         for name, scale in found.items()
         if (grouped and name == "scale_b") or _differs_along_k(name, shape_of(name, scale), shapes[name])
     }
-    for name in found:
+    for name, scale in found.items():
+        _refuse_one_axis(name, shape_of(name, scale), shapes[name])
         if call is not None and name in call.given:
             raise ArgumentError(name, "must not be a name in the epilogue too")
     names = [name if name in of_terms else "1" for name in ("scale_a", "scale_b")]
@@ -298,6 +302,18 @@ def scale_sums(
     if call is None:
         return epilogue(scaled, **found)
     return epilogue(re.sub(rf"\b{SUM}\b", scaled, call.expression.text), **found, **call.given)
+
+
+def _refuse_one_axis(name: str, scale: tuple[int, ...], operand: tuple[int, ...]) -> None:
+    """Refuse scales in one axis where they would broadcast along the other operand's lines."""
+    if len(scale) != 1 or scale[0] == 1:
+        return
+    if name == "scale_a" and len(operand) > 1:
+        rule, fix = "must have an axis for k too, beside a matrix", f"give it shape {(*scale, 1)}"
+        raise ArgumentError(name, rule, f"shape {scale}", fix)
+    if name == "scale_b" and len(operand) == 1:
+        rule, fix = "must have an axis for columns too, beside a vector", f"give it shape {(*scale, 1)}"
+        raise ArgumentError(name, rule, f"shape {scale}", fix)
 
 
 def _differs_along_k(name: str, scale: tuple[int, ...], operand: tuple[int, ...]) -> bool:

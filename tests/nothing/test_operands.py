@@ -63,6 +63,18 @@ def test_dense_operands_are_of_the_problem_that_they_were_made_for(
     assert Operands.of(problem).problem() == problem
 
 
+@given(sizes=st.tuples(*[st.integers(1, 2)] * 3), layouts=st.tuples(*[LAYOUTS] * 3))
+def test_an_axis_of_one_element_has_the_stride_that_calls_give_it(
+    sizes: tuple[int, int, int], layouts: tuple[Layout, Layout, Layout]
+) -> None:
+    """As describe.py has it, else a plan would be for no call."""
+    problem = Problem(*sizes, 1, "float32", "float32", "float32", "float32", *layouts)
+    for one, layout in zip(Operands.of(problem)[:3], layouts, strict=True):
+        row, column = (one.columns, 1) if layout == "row" else (1, one.rows)
+        expected = (row if one.rows > 1 else one.columns, column if one.columns > 1 else 1)
+        assert (one.row_stride, one.column_stride) == expected
+
+
 @pytest.mark.parametrize("dtype", ELEMENT_BYTES)
 def test_elements_have_the_bytes_that_numpy_gives_them(dtype: str) -> None:
     """A number in TF32 lies in memory as a float32."""

@@ -68,6 +68,13 @@ def test_each_part_of_complex_numbers_has_its_bound() -> None:
     assert not compare(exact.conj().astype("complex64"), z, w)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_float64_has_its_own_bound_unless_another_is_said(dtype: str) -> None:
+    a = np.random.default_rng(1).standard_normal((6, 6)).astype(dtype)
+    assert compare(a @ a, a, a).ok and not compare(a @ a + 1e-9, a, a).ok
+    assert compare(a @ a + 1e-9, a, a, accumulate="float32").ok
+
+
 @pytest.mark.parametrize("left", [True, False])
 def test_one_complex_operand_makes_a_complex_product(left: bool) -> None:
     (a, b), (c, d) = operands(1, 4, 3, 20), operands(2, 4, 3, 20)

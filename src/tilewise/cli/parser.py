@@ -522,7 +522,8 @@ def _gemm(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--dtype",
         metavar="TYPE",
-        help="of the elements: bfloat16 (the default), float16, float32, float8_e4m3fn or int8",
+        help="of the elements: bfloat16 (the default), float16, float32, float64, complex64, complex128, "
+        "float8_e4m3fn or int8",
     )
     parser.add_argument(
         "--arithmetic",

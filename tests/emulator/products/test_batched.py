@@ -279,11 +279,14 @@ def test_host_arrays_of_other_types_and_strides_are_copied() -> None:
         0
     ].dtype == np.float64
     x, y = lay_out(3, 5, 4, "float16", "rows"), lay_out(3, 4, 6, "float16", "columns")
+    for integers in ("int32", "int64"):
+        wide = [one.astype(integers) for one in a]
+        exact = tw.batched_matmul(wide, [np.full((3, 2), 2**31 - 1, integers)] * 2, device="emulator")
+        for one, left in zip(exact, wide, strict=True):
+            assert one.dtype == integers and (one == left @ np.full((3, 2), 2**31 - 1, integers)).all()
     for dtype in (np.float32, np.float64):
         mixed = [poisoned((5, 6), dtype), poisoned((5, 6), dtype), poisoned((6, 5), dtype).T]
-        tw.batched_matmul(
-            x, y, mixed, device="emulator"
-        )  # float64 holds what was rounded to float16, as by NumPy
+        tw.batched_matmul(x, y, mixed, device="emulator")
         rounded = mixed if dtype is np.float32 else [one.astype(np.float16) for one in mixed]
         assert are_products(rounded, x, y)
 

@@ -54,11 +54,11 @@ def on_emulator(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("name", "operand", "of_sums", "of_terms"),
     [
-        ("scale_a", (256, 300), [(), (256, 1), (1, 1), (3,)], [(256, 3), (1, 3), (2, 3), (2, 1), (1, 300)]),
+        ("scale_a", (256, 300), [(), (256, 1), (1, 1)], [(256, 3), (1, 3), (2, 3), (2, 1), (1, 300)]),
         ("scale_a", (300,), [(), (1,)], [(3,)]),
         ("scale_a", (4, 256, 300), [(4, 1, 1), (256, 1)], [(4, 256, 3), (4, 2, 3), (4, 2, 1)]),
         ("scale_b", (300, 256), [(), (256,), (1, 256), (1, 1)], [(3, 256), (3, 2), (1, 2), (3, 1)]),
-        ("scale_b", (300,), [(), (1,), (3,)], [(3, 1)]),
+        ("scale_b", (300,), [(), (1,)], [(3, 1)]),
     ],
 )
 def test_scales_are_of_terms_where_they_differ_along_k_or_tiles_share_them(
@@ -74,6 +74,18 @@ def test_scales_are_of_terms_where_they_differ_along_k_or_tiles_share_them(
     assert [*map(text_with, of_terms)] == [terms] * len(of_terms)
     if name == "scale_b":  # of matrices for groups of rows: no array of the result's shape has them
         assert {text_with(shape, grouped=True) for shape in (*of_sums[1:], *of_terms)} == {terms}
+
+
+@pytest.mark.parametrize(
+    ("name", "operand", "along"),
+    [("scale_a", (3, 300), "k"), ("scale_a", (2, 3, 300), "k"), ("scale_b", (300,), "columns")],
+)
+def test_scales_in_one_axis_are_refused_where_they_would_be_of_others_lines(
+    name: str, operand: tuple[int, ...], along: str
+) -> None:
+    """Of A's rows they would be of the result's columns, and of the runs of a vector of its rows."""
+    with pytest.raises(ArgumentError, match=rf"^{name} must have an axis for {along} too.*shape \(3, 1\)$"):
+        module.scale_sums(None, {name: np.ones(3, np.float32)}, {name: operand})
 
 
 @pytest.mark.few(1)
@@ -318,3 +330,26 @@ def test_numbers_too_small_for_their_scale_end_where_int8_does() -> None:
     least = np.float32(2.0**-149)
     found = tw.quantize(np.array([[190, -190]], "float32") * least, "int8")
     assert found.scale.item() == least and found.values.tolist() == [[127, -128]]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_numbers_whose_scale_would_be_nothing_have_the_least_there_is(dtype: str) -> None:
+    """They are a few of the least steps of float32, which 8 bits hold; on the host and by the kernel."""
+    least = np.float32(2.0**-149)
+    numbers = np.array([[40, -8, 1, 0], [0, 0, 0, 0]], "float32") * least
+    there = tw.device("emulator").array(numbers)
+    axis: Any = np.int64(-1)
+    for x in (numbers, there):
+        found = tw.quantize(x, dtype, axis=axis)
+        values, scale = (one if x is numbers else one.numpy() for one in (found.values, found.scale))
+        assert scale.tolist() == [[least], [1]] and values.astype("float32").tolist() == [
+            [40, -8, 1, 0],
+            [0] * 4,
+        ]
+
+
+def test_scales_of_terms_are_refused_where_sums_are_not_float32() -> None:
+    weight = tw.quantize(np.ones((256, 4), "float32"), "int8", axis=-2, block=128)
+    for dtype in ("float64", "complex64"):
+        with pytest.raises(ArgumentError, match=f"^scale_b must be the same along k, for sums in {dtype}"):
+            tw.matmul(np.ones((3, 256), dtype), weight, device="emulator")

@@ -10,8 +10,9 @@
 inline __device__ float scale_for(float largest)
 {
     constexpr float MOST = SAME<VALUE, int8> ? 127.0f : SAME<VALUE, float8_e5m2> ? 57344.0f : 448.0f;
+    constexpr float LEAST = 1.40129846e-45f; // of numbers so small that theirs would be none
     const float all = largest / MOST;
-    return all > 0 ? all : 1; // of zeros, and of numbers so small that theirs would be none
+    return all > 0 ? all : largest > 0 ? LEAST : 1;
 }
 
 // The largest of a warp's lanes, none of them negative.

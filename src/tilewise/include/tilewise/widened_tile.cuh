@@ -13,8 +13,10 @@ template <typename Wide, typename Narrow> struct Widening {
         unsigned pair;
         if constexpr (SAME<Narrow, float8_e4m3fn>)
             pair = e4m3_as_float16(both);
-        else
+        else {
             pair = __byte_perm(both, 0, 0x1404); // e5m2 has the upper bytes of float16
+            asm volatile("" : "+r"(pair)); // NOTE: or the compiler moves that behind wgmma's fence
+        }
         if constexpr (SAME<Wide, float16>)
             return pair;
         else

@@ -47,9 +47,17 @@ def readable(spec: KernelSpec, operands: Operands) -> tuple[Operands, tuple[str,
         for one in operands[:2]
         if one.name in always
         or not (spec.strided or spec.readable(one))
+        or _begins_between(spec, operands, one)
         or (one is operands.widened and not spec.widens)
     )
     return with_copies(spec, operands, copies), copies
+
+
+def _begins_between(spec: KernelSpec, operands: Operands, one: Operand) -> bool:
+    """Whether groups of A's rows may begin in the middle of 16 bytes, where no kernel reads that takes no strides."""
+    if spec.strided or not operands.groups or one is not operands.a:
+        return False
+    return not one.has_rows or one.row_stride * one.itemsize % ALIGNMENT_MOST != 0
 
 
 def _real(spec: KernelSpec, operands: Operands) -> Operands:
@@ -67,7 +75,7 @@ def with_copies(spec: KernelSpec, operands: Operands, copies: tuple[str, ...]) -
             one,
             operands.stack_of(one),
             operands.element if one is _widened(spec, operands) else one.dtype,
-            operands.in_pairs and one is operands.b,
+            (operands.in_pairs and one is operands.b) or (operands.groups > 0 and one is operands.a),
         )
         if one.name in copies
         else one
@@ -87,7 +95,8 @@ def _widened(spec: KernelSpec, operands: Operands) -> Operand | None:
 def _copy_of(
     spec: KernelSpec, operand: Operand, stack: tuple[int, ...], element: str, in_rows: bool
 ) -> Operand:
-    """The copy that a kernel reads best; ``in_rows``: pairs of numbers, which have to lie side by side."""
+    """The copy that a kernel reads best; ``in_rows``: of pairs of numbers, which have to lie side by side, or of groups
+    of rows."""
     operand = replace(operand, dtype=element)  # what is 8 bits beside 16 is widened on the way
     rows, columns = arranged(operand, stack), arranged(operand.transposed(), stack).transposed()
     in_columns = operand.row_stride == 1 and operand.column_stride != 1

@@ -100,6 +100,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for name, value in ALONE.items():
         if settings["grouped"] and settings[name] != value:
             return ArgumentError(name, f"must be {value!r} for groups of rows", settings[name])
+    if settings["grouped"] and not settings["a_in_rows"]:
+        return ArgumentError("a_in_rows", "must be 1 for groups of rows, which begin anywhere", 0)
     for name, operand in zip(("a_in_rows", "b_in_rows"), exchange(operands, settings), strict=True):
         if not is_aligned(lines_of(operand, settings[name])):
             return ArgumentError(name, "must be as the operand lies", settings[name])
