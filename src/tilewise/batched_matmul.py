@@ -268,7 +268,7 @@ def _needs_copies(
 ) -> bool:
     """Whether host arrays must be copied: to another type, or because their strides differ."""
     dtype = interop.result_type(left.dtype, right.dtype)
-    types = ARRAY_TYPES[sums_of(dtype)] if extras else ()
+    types = ARRAY_TYPES[sums_of(dtype, next(iter(extras)))] if extras else ()
     read = (left, right, *extras.values())
     if not (left.dtype == right.dtype == dtype and all(one.are_alike for one in read)):
         return True

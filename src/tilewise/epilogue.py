@@ -227,7 +227,7 @@ def _view_written(name: str, value: Any, parsed: Expression) -> View:
 def fit(fused: Fused, shape: tuple[int, ...], dtype: str, types: tuple[str, str]) -> Fused:
     """The epilogue of products in a type, of operands of two, with arrays that kernels read; refuses those that do not
     broadcast to the result, or lose bits. Of scales of terms the types alone are looked at."""
-    sums = sums_of(dtype)
+    sums = sums_of(dtype, next(iter((*fused.arrays, *(name for name, _ in fused.numbers))), "an epilogue"))
     for name, operand in zip(fused.scales, types, strict=True):
         if name:
             _check_scales(name, fused.arrays[name], operand)
@@ -337,12 +337,15 @@ def _along_columns(name: str, view: View, shape: tuple[int, ...]) -> View:
     return interop.view(name, np.ascontiguousarray(wide))
 
 
-def sums_of(dtype: str) -> str:
-    """The type that an epilogue computes in, of products of a type. Of complex numbers it is their own."""
+def sums_of(dtype: str, given: str = "an epilogue") -> str:
+    """The type that an epilogue computes in, of products of a type. Of complex numbers it is their own.
+
+    Integers have none: what is ``given`` of it is refused by name.
+    """
     if dtype in COMPLEX:
         return dtype
     if dtype in INTEGERS and dtype != "int8":
-        raise ArgumentError("an epilogue", "must be left out for integers", dtype, "do it to the result")
+        raise ArgumentError(given, "must be left out for integers", dtype, "do it to the result")
     return finished_type(sum_type(dtype))
 
 

@@ -28,7 +28,7 @@ from tilewise.explain.subject import Subject
 from tilewise.explain.trace import make_trace
 from tilewise.instruments.recording import Recording
 from tilewise.plan import Plan
-from tilewise.problem import result_of
+from tilewise.problem import COMPLEX, result_of
 from tilewise.verbs import profile, record
 
 __all__ = ["FIGURES", "Explanation", "explain_plan"]
@@ -203,6 +203,11 @@ class Explanation:
 def explain_plan(plan: Plan, element: tuple[int, int] | None = None) -> Explanation:
     """Explain a plan; see :func:`explain`."""
     problem = plan.problem
+    if element is not None and {problem.a, problem.b} & {*COMPLEX}:
+        rule = "must be left out for complex numbers, which are multiplied as a product of real ones"
+        raise ArgumentError(
+            "element", rule, element, "the figures are of that product, and count its columns"
+        )
     recording = record(plan, element=element)
     whole = problem.m * problem.n * problem.k * problem.batch <= _COUNTED_WHOLE
     counted = profile(plan, sample=None if whole else 1)

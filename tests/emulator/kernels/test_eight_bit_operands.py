@@ -157,16 +157,13 @@ def test_every_number_is_taken_for_what_it_is(element: str, kernel: str) -> None
 
 
 def test_what_a_result_holds() -> None:
-    """bfloat16 unless it is asked for otherwise; of float8 beside int8 there is none."""
+    """bfloat16 unless it is asked for otherwise, rounded once; of float8 beside int8 there is none."""
     a, b = numbers((5, 40), "float8_e4m3fn"), numbers((40, 3), "int8")
     assert tw.matmul(a, a.T, device="emulator").dtype == ml_dtypes.bfloat16
     for dtype in (np.float16, np.float32, np.float64, FLOATS["float8_e4m3fn"]):
         out = np.zeros((5, 5), dtype)
         tw.matmul(a, a.T, out, device="emulator")
-        held = (
-            out if dtype != np.float64 else out.astype(ml_dtypes.bfloat16)
-        )  # by way of which a host array gets it
-        assert (held == out).all() and compare(held, a, a.T).ok
+        assert compare(out, a, a.T).ok
     with pytest.raises(
         ArgumentError, match=r"both of float8_e4m3fn or float8_e5m2.*; float16 holds every value of it"
     ):

@@ -398,6 +398,8 @@ def test_what_would_change_nothing_is_refused() -> None:
             tw.explain(plan, **more)
     with pytest.raises(ArgumentError, match="element must be left out for the ladder"):
         tw.explain(tw.ladder, element=(0, 0))  # type: ignore[call-overload]
+    with pytest.raises(ArgumentError, match="element must be left out for complex numbers"):
+        tw.explain(tw.plan(8, 8, 8, dtype="complex128"), element=(3, 4))
 
 
 def test_blocks_are_all_counted_of_small_products_and_some_of_large_ones(

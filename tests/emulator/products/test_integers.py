@@ -123,7 +123,9 @@ def test_a_copy_on_a_device_is_multiplied_in_the_type_of_the_sums(dtype: str) ->
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda a, b: tw.matmul(a, b, bias=np.ones(7)), "an epilogue must be left out for integers"),
+        (lambda a, b: tw.matmul(a, b, bias=np.ones(7)), "bias must be left out for integers"),
+        (lambda a, b: tw.matmul(a, b, alpha=2.0), "alpha must be left out for integers"),
+        (lambda a, b: tw.matmul(a, b, activation="relu"), "an epilogue must be left out for integers"),
         (lambda a, b: tw.matmul(a, b, arithmetic="tf32"), "arithmetic must be None for operands of int32"),
         (lambda a, b: tw.matmul(a > 0, b > 0), "a and b must be integers that int8, int32 or int64 hold"),
         (lambda a, b: tw.matmul(a, b.astype("uint64")), "convert both: .astype('int64')"),
