@@ -103,8 +103,8 @@ def compare(
     the sums, with host arrays; those that are kept and read hold what they held before. ``kept`` names one of its
     arrays: ``result`` is compared with what is kept there, or with the sums of columns or rows. ``arithmetic`` is what
     operands were multiplied in, if not in their own: "tf32" rounds each float32 by up to 2⁻¹¹ of itself; "f16" keeps
-    sums of float16 in float16, and everything else in ``accumulate``, which is float64 of
-    float64, else float32, if it is not said. Where such sums may have got beyond the largest
+    sums of float16 in float16, and everything else in ``accumulate``, which is float64 where
+    operands and result are, else float32, if it is not said. Where such sums may have got beyond the largest
     float16, any number passes, or the infinity of the right sign. Integers must be equal, modulo
     2ⁿ of the result's type. ``a`` and ``b`` may be what :func:`tilewise.quantize` gives. Of complex numbers each part
     has its bound and counts by itself. Of float8 operands it allows for the few places that Hopper's tensor cores
@@ -113,7 +113,10 @@ def compare(
     (left, left_type), (right, right_type) = _numbers("a", a), _numbers("b", b)
     got = np.asarray(result)
     if accumulate is None:
-        accumulate = "float64" if {left_type, right_type} & {"float64", "complex128"} else "float32"
+        doubles = {"float64", "complex128"}
+        accumulate = (
+            "float64" if got.dtype.name in doubles and {left_type, right_type} & doubles else "float32"
+        )
     if {left.dtype.kind, right.dtype.kind, got.dtype.kind} <= {"i", "u"} and epilogue is None:
         return _compare_integers(got, left, right)
     if "c" in (left.dtype.kind, right.dtype.kind):

@@ -73,6 +73,10 @@ def test_float64_has_its_own_bound_unless_another_is_said(dtype: str) -> None:
     a = np.random.default_rng(1).standard_normal((6, 6)).astype(dtype)
     assert compare(a @ a, a, a).ok and not compare(a @ a + 1e-9, a, a).ok
     assert compare(a @ a + 1e-9, a, a, accumulate="float32").ok
+    narrow = {"float64": np.float32, "complex128": np.complex64}[dtype]
+    assert compare(
+        a.astype(narrow) @ a.astype(narrow), a, a, terms=6
+    ).ok  # of which nobody says what summed it
 
 
 @pytest.mark.parametrize("left", [True, False])
