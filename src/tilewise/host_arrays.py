@@ -63,6 +63,8 @@ def written_type(result: View, multiplied: str, choice: Choice) -> str:
 
 def _has_rows(result: View) -> bool:
     """Whether the last axis is dense, and steps along the one before do not go back into a row."""
+    if 0 in result.shape:
+        return True
     rows, columns = (1, 1, *result.shape)[-2:]
     row_step, column_step = (0, 0, *result.strides)[-2:]
     return (columns <= 1 or column_step == 1) and (rows <= 1 or row_step >= columns)

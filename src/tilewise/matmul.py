@@ -304,10 +304,11 @@ def _multiply_apart(
     """Multiply two host arrays in memory of its own, and write what it holds to the result."""
     a, b = (interop.view(name, numpy_of(one)) for name, one in (("a", left), ("b", right)))
     views = tuple(interop.view(name, numpy_of(one)) for name, one in fused.arrays.items())
-    dtype = written_type(result, multiplied_type(left.dtype, right.dtype), choice)
-    made = np.empty(result.shape, interop.numpy_dtype(dtype))
-    multiply_views(a, b, made, where, choice, fused._replace(views=views))
-    overwrite(result, made)
+    multiplied = multiplied_type(left.dtype, right.dtype)
+    dtype = written_type(result, multiplied, choice)
+    as_usual = dtype == choice.result_type(multiplied)
+    memory = None if as_usual else np.empty(result.shape, interop.numpy_dtype(dtype))
+    overwrite(result, multiply_views(a, b, memory, where, choice, fused._replace(views=views)))
 
 
 def in_one_type(
