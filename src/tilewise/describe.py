@@ -13,7 +13,7 @@ from tilewise.epilogue import PLAIN, Fused, scales_form
 from tilewise.errors import ArgumentError
 from tilewise.expression import Expression, parse
 from tilewise.interop.view import View
-from tilewise.operands import Operand, Operands, alignment_of, ceil_div
+from tilewise.operands import Operand, Operands, alignment_of, ceil_div, plain_strides
 from tilewise.problem import ELEMENT_BYTES, SCALED_TERMS, Epilogue, EpilogueArray
 
 __all__ = ["Shapes", "describe", "group_shapes", "result_shapes"]
@@ -183,9 +183,7 @@ def _operand(
 ) -> Operand:
     """The operand that an array is, of so many rows and columns, with these strides from matrix to matrix."""
     (rows, columns), item = sizes, int(ELEMENT_BYTES[view.dtype])
-    # NOTE: an axis of one element may have any stride: plans for such operands are the same.
-    row_stride = strides[0] if rows > 1 else columns
-    column_stride = strides[1] if columns > 1 else 1
+    row_stride, column_stride = plain_strides(rows, columns, strides)
     aligned = alignment_of(view.ptr, *(step * item for step in steps))
     return Operand(
         name, rows, columns, row_stride, view.dtype, column_stride, steps, aligned, by_pointers=anywhere

@@ -23,7 +23,7 @@ from tilewise.problem import (
 )
 from tilewise.slots import Gap, MapSlot, Slot
 
-__all__ = ["ALIGNMENT_MOST", "Operand", "Operands", "alignment_of", "ceil_div"]
+__all__ = ["ALIGNMENT_MOST", "Operand", "Operands", "alignment_of", "ceil_div", "plain_strides"]
 
 ALIGNMENT_MOST = 16  # bytes: the widest load; a better alignment changes nothing
 _INDEX_MOST = 2**32 - 1  # elements that a kernel's 32-bit index reaches
@@ -36,6 +36,14 @@ _PADDED = ("workspace", "copy_a", "copy_b", "parts_a", "parts_b")
 def ceil_div(a: int, b: int) -> int:
     """How many pieces of size b cover a."""
     return -(-a // b)
+
+
+def plain_strides(rows: int, columns: int, strides: tuple[int, int]) -> tuple[int, int]:
+    """The strides of rows and columns, those of an axis of one element as in dense rows.
+
+    NOTE: such an axis may have any stride, and plans for operands that differ in it are the same.
+    """
+    return strides[0] if rows > 1 else columns, strides[1] if columns > 1 else 1
 
 
 def alignment_of(*numbers: int) -> int:
@@ -272,11 +280,7 @@ class Operands(NamedTuple):
         stack = (problem.batch,) if problem.batch != 1 else ()
 
         def dense(name: str, rows: int, columns: int, dtype: str, layout: str, of_b: bool = False) -> Operand:
-            strides = (columns, 1) if layout == "row" else (1, rows)
-            strides = (
-                strides[0] if rows > 1 else columns,
-                strides[1] if columns > 1 else 1,
-            )  # as calls take them
+            strides = plain_strides(rows, columns, (columns, 1) if layout == "row" else (1, rows))
             steps = (rows * columns,) if stack or ((name == "b" or of_b) and problem.groups) else ()
             item = int(ELEMENT_BYTES[dtype])
             aligned = alignment_of(*(step * item for step in steps))

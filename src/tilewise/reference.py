@@ -36,6 +36,7 @@ _TF32_ROUNDOFF, _TF32_LEAST = 2.0**-11, 2.0**-137
 _DEVIATIONS = 7.0  # of a sum's rounding errors taken as random: see _growth
 _LONG = 64  # terms from which they are
 _SHORT = ("float16", "bfloat16")
+_WIDE = {"float64", "complex128"}
 # Of 8-bit floating-point numbers: terms that an instruction of a tensor core adds, and a step of our kernel; the last
 # place that is kept, of the largest.
 _INSTRUCTION_TERMS, _STEP_TERMS, _PLACES = 32, 128, 2.0**-13
@@ -103,20 +104,16 @@ def compare(
     the sums, with host arrays; those that are kept and read hold what they held before. ``kept`` names one of its
     arrays: ``result`` is compared with what is kept there, or with the sums of columns or rows. ``arithmetic`` is what
     operands were multiplied in, if not in their own: "tf32" rounds each float32 by up to 2⁻¹¹ of itself; "f16" keeps
-    sums of float16 in float16, and everything else in ``accumulate``, which is float64 where
-    operands and result are, else float32, if it is not said. Where such sums may have got beyond the largest
-    float16, any number passes, or the infinity of the right sign. Integers must be equal, modulo
-    2ⁿ of the result's type. ``a`` and ``b`` may be what :func:`tilewise.quantize` gives. Of complex numbers each part
-    has its bound and counts by itself. Of float8 operands it allows for the few places that Hopper's tensor cores
-    keep of sums.
+    sums of float16 in float16, and everything else in ``accumulate``: if that is not said, in float64 where operands
+    and result have 64 bits, else in float32. Where sums in float16 may have got beyond the largest float16, any number
+    passes, or the infinity of the right sign. Integers must be equal, modulo 2ⁿ of the result's type. ``a`` and ``b``
+    may be what :func:`tilewise.quantize` gives. Of complex numbers each part has its bound and counts by itself. Of
+    float8 operands it allows for the few places that Hopper's tensor cores keep of sums.
     """
     (left, left_type), (right, right_type) = _numbers("a", a), _numbers("b", b)
     got = np.asarray(result)
     if accumulate is None:
-        doubles = {"float64", "complex128"}
-        accumulate = (
-            "float64" if got.dtype.name in doubles and {left_type, right_type} & doubles else "float32"
-        )
+        accumulate = "float64" if got.dtype.name in _WIDE and {left_type, right_type} & _WIDE else "float32"
     if {left.dtype.kind, right.dtype.kind, got.dtype.kind} <= {"i", "u"} and epilogue is None:
         return _compare_integers(got, left, right)
     if "c" in (left.dtype.kind, right.dtype.kind):
@@ -128,21 +125,10 @@ def compare(
     if accumulate not in _ROUNDOFF:
         raise ArgumentError("accumulate", f"must be one of {', '.join(_ROUNDOFF)}", accumulate)
     with np.errstate(all="ignore"):
-        sizes = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64))
         multiplied = resolve_arithmetic(arithmetic, multiplied_type(left_type, right_type))
-        summed = "float16" if multiplied == "f16" else accumulate
-        scaled = (left.dtype.name != left_type) + (right.dtype.name != right_type)
-        count = left.shape[-1] + terms + 2 * scaled
-        if summed in _SHORT and count > _LONG:
-            sizes = np.minimum(sizes, _walk(left, right, expected))
-        errors = _growth(count + 1, _ROUNDOFF[summed]) * sizes + (count + 1) * _LEAST[summed]
+        types = (left_type, right_type)
+        errors = _bound_sums(left, right, types, expected, accumulate, multiplied, terms)
         unit, least = _ROUNDOFF[accumulate], _LEAST[accumulate]
-        if multiplied == "tf32":
-            errors = errors + _rounded_to_tf32(left, right, sizes) * (1 + _growth(count + 1, unit))
-        if left_type in FLOAT8 and right_type in FLOAT8:
-            errors = errors + _cut_off(left.astype(np.float64), right.astype(np.float64))
-        if multiplied == "f16":
-            errors = np.where(sizes + errors < _LARGEST_FLOAT16, errors, np.inf)
         if epilogue is not None:
             expected, errors = _finish(epilogue, expected, errors, BoundedArithmetic(unit, least), kept)
             if kept in epilogue.expression.summed:
@@ -155,6 +141,34 @@ def compare(
             return _judge_saturated(got.astype(np.float64), expected, errors, name)
         bound = _bound(expected, errors, _ROUNDOFF.get(name, unit), _LEAST.get(name, least))
         return _judge(got.astype(np.float64), expected, bound, _largest(got.dtype))
+
+
+def _bound_sums(
+    left: npt.NDArray[Any],
+    right: npt.NDArray[Any],
+    types: tuple[str, str],
+    expected: npt.NDArray[np.float64],
+    accumulate: str,
+    multiplied: str | None,
+    terms: int,
+) -> npt.NDArray[np.float64]:
+    """By how much each sum of products may be off; ``types`` are those of the operands before they were scaled."""
+    sizes = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64))
+    summed = "float16" if multiplied == "f16" else accumulate
+    scaled = (left.dtype.name != types[0]) + (right.dtype.name != types[1])
+    count = left.shape[-1] + terms + 2 * scaled
+    if summed in _SHORT and count > _LONG:
+        sizes = np.minimum(sizes, _walk(left, right, expected))
+    errors = _growth(count + 1, _ROUNDOFF[summed]) * sizes + (count + 1) * _LEAST[summed]
+    if multiplied == "tf32":
+        errors = errors + _rounded_to_tf32(left, right, sizes) * (
+            1 + _growth(count + 1, _ROUNDOFF[accumulate])
+        )
+    if {*types} <= {*FLOAT8}:
+        errors = errors + _cut_off(left.astype(np.float64), right.astype(np.float64))
+    if multiplied == "f16":
+        errors = np.where(sizes + errors < _LARGEST_FLOAT16, errors, np.inf)
+    return np.asarray(errors)
 
 
 def _numbers(argument: str, operand: Any) -> tuple[npt.NDArray[Any], str]:

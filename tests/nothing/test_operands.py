@@ -67,7 +67,7 @@ def test_dense_operands_are_of_the_problem_that_they_were_made_for(
 def test_an_axis_of_one_element_has_the_stride_that_calls_give_it(
     sizes: tuple[int, int, int], layouts: tuple[Layout, Layout, Layout]
 ) -> None:
-    """As describe.py has it, else a plan would be for no call."""
+    """That of dense rows, whatever the layout: else a plan would be for no call."""
     problem = Problem(*sizes, 1, "float32", "float32", "float32", "float32", *layouts)
     for one, layout in zip(Operands.of(problem)[:3], layouts, strict=True):
         row, column = (one.columns, 1) if layout == "row" else (1, one.rows)
