@@ -374,11 +374,21 @@ def test_the_limit_holds_and_an_entry_beyond_it_is_not_stored(tmp_path: Path) ->
 def test_a_hit_is_marked_as_used_at_most_once_a_minute(cache: Cache) -> None:
     assert cache.put("binary", KEY, PARTS)
     file = entry_of(cache)
-    for seconds_ago, marked in ((30.0, False), (90.0, True)):
+    for seconds_ago, marked in ((30.0, False), (90.0, True), (-30.0, False), (-90.0, True)):
         before = time.time() - seconds_ago
         os.utime(file, (before, before))
         assert cache.get("binary", KEY) == PARTS
-        assert (file.stat().st_mtime > before + 1) == marked
+        assert (abs(file.stat().st_mtime - before) > 1) == marked, seconds_ago
+
+
+def test_an_entry_of_the_future_is_no_longer_the_last_to_go_once_it_was_read(tmp_path: Path) -> None:
+    """A clock that was wrong for a while marks entries with times that never seem long ago."""
+    cache = Cache(tmp_path, limit_bytes=12_000)
+    early = put_numbered(cache, 0, -1e6)
+    assert cache.get("binary", early)
+    keys = [put_numbered(cache, number, -10.0 * number) for number in range(1, 12)]
+    left = [number for number, key in enumerate((early, *keys)) if entry_of(cache, key).exists()]
+    assert left == [*range(12 - len(left), 12)] and len(left) < 12
 
 
 def test_an_estimate_that_was_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
