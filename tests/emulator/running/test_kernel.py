@@ -22,6 +22,7 @@ extern "C" __global__ void __launch_bounds__(64) scale(float *x, int n) {
     if (threadIdx.x < n) x[threadIdx.x] = s[threadIdx.x] * BY + PLUS;
 }
 """
+COPY = 'extern "C" __global__ void copy(const float *x, float *y) { y[threadIdx.x] = x[threadIdx.x]; }'
 SPIN = 'extern "C" __global__ void spin(int *x) { while (atomicAdd(x, 0) == 0); }'
 
 
@@ -52,6 +53,22 @@ def test_a_bound_call_reads_host_arrays_anew_and_writes_them(timeout: float | No
     x[:] = 5
     call(timeout)
     assert (x[:16] == 11).all() and (x[16:] == 5).all()
+
+
+@pytest.mark.parametrize("timeout", [None, 20.0])
+@pytest.mark.parametrize("of_ptx", [False, True])
+def test_a_bound_call_reads_arrays_anew_that_cannot_be_written(timeout: float | None, of_ptx: bool) -> None:
+    """The memory is its owner's to change; no result is copied back to it."""
+    copy = tw.Kernel(COPY, "copy", "sm_80")
+    kernel = tw.Kernel.from_ptx(copy.ptx, "copy") if of_ptx else copy
+    memory, y = ones(), tw.device("emulator").array(np.zeros(32, np.float32))
+    x = memory[:]
+    x.flags.writeable = False
+    call = kernel.bind(1, 32, [x, y], device="emulator")
+    for wanted in (5, 7):
+        memory[:] = wanted
+        call(timeout)
+        assert (y.numpy() == wanted).all()
 
 
 @pytest.mark.parametrize("timeout", [None, 20.0])
