@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tilewise import Epilogue, Launch, Plan, Problem, Tile
@@ -170,6 +170,14 @@ def test_a_dim3_is_filled_up_with_ones(sizes: list[int]) -> None:
 
 
 @given(st.tuples(*[st.integers(1, 1100)] * 3), st.integers(0, 300_000))
+@example((32, 1, 1), 227 * 1024 - 1000)
+@example((32, 1, 1), 227 * 1024 - 999)
+@example((16, 1, 64), 0)
+@example((2, 1, 65), 0)
+@example((1024, 1, 1), 0)
+@example((1, 1024, 1), 0)
+@example((1, 1025, 1), 0)
+@example((25, 41, 1), 0)
 def test_a_launch_is_refused_exactly_when_it_breaks_a_limit(block: tuple[int, int, int], shared: int) -> None:
     limits = LaunchLimits("any GPU", 1024, 227 * 1024)
     fits = max(block) <= 1024 and block[2] <= 64 and math.prod(block) <= 1024 and 1000 + shared <= 227 * 1024
