@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewise.bench import outputs
-from tilewise.bench.outputs import read_expectation
+from tilewise.bench.outputs import Expectation, ExpectedProduct, read_expectation
 from tilewise.errors import ArgumentError
 
 
@@ -36,3 +36,25 @@ def test_a_product_that_is_expected_has_the_shape_of_its_output(
         read_expectation("3=1@2", cast(Any, given), None, None)
     said = f"--expect must be a product whose shapes fit, not '{a} @ {b} for an output of shape {c}'"
     assert str(error.value) == said
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "bool", "float32", "float16"])
+def test_what_is_not_written_is_wrong_even_if_it_is_what_was_expected(dtype: str) -> None:
+    values = np.ones((2, 3), dtype)
+    unwritten = np.zeros((2, 3), np.bool_)
+    expected = Expectation(1, "y.npy", values, 1e-3, 1e-3)
+    assert expected.judge(values.copy(), None).ok and expected.judge(values.copy(), unwritten).ok
+    unwritten[1, ::2] = True
+    found = expected.judge(values.copy(), unwritten)
+    assert (found.ok, found.failures, found.elements) == (False, 2, 6)
+    assert "the first at [1, 0]: not written, expected" in found.message
+
+
+def test_a_product_that_is_not_written_is_wrong_even_if_memory_held_it() -> None:
+    ones = np.ones((3, 3), np.float32)
+    unwritten = np.zeros((3, 3), np.bool_)
+    expected = ExpectedProduct(3, "1@2", ones, ones)
+    assert expected.judge(ones * 3, unwritten).ok
+    unwritten[2, 1] = True
+    found = expected.judge(ones * 3, unwritten)
+    assert (found.ok, found.failures) == (False, 1) and "(2, 1)" in found.message
