@@ -415,6 +415,16 @@ def test_the_command_marks_the_plan_with_another_result(
     assert [line.rstrip().endswith("DIFFERS") for line in rows] == [True, False, False], out
 
 
+@pytest.mark.parametrize(("which", "json_too"), [(2, False), (5, False), (2, True), (5, True)])
+def test_the_command_fails_for_another_result_of_any_product(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, which: int, json_too: bool
+) -> None:
+    pretend_times(monkeypatch, *(3e-6, 1e-6, 2e-6) * 2)
+    pretend_wrong(monkeypatch, which)
+    code, _, _ = run(capsys, "40x24x72", "24x40x72", "--most", "3", *(["--json"] if json_too else []))
+    assert code == 1
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
