@@ -57,6 +57,14 @@ def settings_of(candidate: Candidate) -> dict[str, object]:
 # ── which plan is taken ──
 
 
+def test_a_plan_with_other_copies_is_not_the_one_that_was_measured() -> None:
+    """Its time is that of other launches, even where all settings are the same."""
+    first = list_candidates(OPERANDS, H200)[0][0]
+    keep_one(3, copies=("a",))
+    after = list_candidates(OPERANDS, H200)[0]
+    assert settings_of(after[0]) == settings_of(first) and all(one.measured is None for one in after)
+
+
 @pytest.mark.parametrize("which", [1, 5, -1])
 def test_what_was_measured_comes_first(which: int) -> None:
     before = list_candidates(OPERANDS, H200)[0]
