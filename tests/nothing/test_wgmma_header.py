@@ -47,3 +47,24 @@ def test_registers_of_sums_are_listed_in_turn() -> None:
         given[name] = [*given[first], *(at + one for one in given[second])]
     assert all(listed == list(range(count)) for count, listed in (*lists.items(), *given.items()))
     assert {*lists} - {0} == {*given}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "settings"),
+    [
+        ("wgmma", {}),
+        ("wgmma", {"partition": "64x64x64"}),
+        ("wgmma", {"result": "float32"}),
+        ("13_warp_specialised", {}),
+        ("13_warp_specialised", {"cluster": 1, "result": "float32"}),
+    ],
+)
+def test_no_block_ends_before_its_results_have_been_read(kernel: str, settings: dict[str, str | int]) -> None:
+    """The engine reads them in the block's shared memory, which others get as soon as it has ended."""
+    spec = KERNELS[kernel]
+    ptx = spec.kernel("sm_90a", **settings).ptx
+    (body,) = (one for one in re.split(r"\.entry\s+", ptx) if one.startswith(f"{spec.entries[0]}("))
+    parts = re.split(r"cp\.async\.bulk\.tensor\.[24]d\.global\.shared::cta\S*", body)
+    assert len(parts) > 1 and "cp.async.bulk.commit_group" in parts[-1]
+    behind = parts[-1].rpartition("cp.async.bulk.commit_group")[2]
+    assert re.search(r"cp\.async\.bulk\.wait_group(\.read)? 0;.*\bret;", behind, re.S), behind[-500:]
