@@ -348,6 +348,19 @@ def test_numbers_whose_scale_would_be_nothing_have_the_least_there_is(dtype: str
         ]
 
 
+@pytest.mark.few(3)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("axis", "block"), [(-1, None), (None, None), (-2, 128), (None, (128, 128))])
+def test_the_kernels_do_as_numpy_with_the_least_numbers_that_there_are(
+    on_emulator: Any, axis: int | None, block: Any, dtype: str
+) -> None:
+    """Lines of one to some steps of float32: of some no scale would be left, of others the least one."""
+    steps = RANDOM.integers(-3, 4, (6, 4)) * np.array([[0], [1], [10], [100], [1000], [100000]])
+    x = (steps * 2.0**-149).astype(np.float32)
+    for rows in (slice(0, 1), slice(0, 3), slice(0, 6)):
+        assert_as_numpy(x[rows].copy(), dtype, "float32", axis, block)
+
+
 def test_scales_of_terms_are_refused_where_sums_are_not_float32() -> None:
     weight = tw.quantize(np.ones((256, 4), "float32"), "int8", axis=-2, block=128)
     for dtype in ("float64", "complex64"):
