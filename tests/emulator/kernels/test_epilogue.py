@@ -14,7 +14,7 @@ import tilewise as tw
 from tests.thorough import examples
 from tilewise.calls import Choice
 from tilewise.devices.emulated import open_emulator
-from tilewise.error_bounds import _SMOOTH
+from tilewise.error_bounds import _SMOOTH, BoundedArithmetic
 from tilewise.errors import ArgumentError
 from tilewise.expression import FUNCTIONS, EpilogueCall, parse
 from tilewise.kernels import KERNELS
@@ -370,6 +370,37 @@ def test_activations_of_float32_end_where_float64s_do(name: str) -> None:
     got = tw.matmul(*zeros, epilogue=epilogue, device="emulator")
     finite = np.isfinite(exact)
     assert np.allclose(got[finite], exact[finite], rtol=1e-6, atol=1e-30), (got, exact)
+
+
+SPECIAL = (-np.inf, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, np.inf, np.nan)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_function_by_itself_has_the_references_value_at_special_values(dtype: str) -> None:
+    """Of one argument, or of each pair and triple of them; NaN in any of them stays NaN."""
+    counts = {name: count for name, count in FUNCTIONS.items() if name != "where"}
+    x = np.array(SPECIAL * 100, dtype)
+    y, z = x.reshape(10, 10, 10).swapaxes(1, 2).reshape(-1), x.reshape(10, 10, 10).swapaxes(0, 2).reshape(-1)
+    found = np.full((len(counts), x.size), 7, dtype)
+    lines = "".join(
+        f"found[{i} * n + at] = activation::{name}({', '.join(('x[at]', 'y[at]', 'z[at]')[:count])});"
+        for i, (name, count) in enumerate(counts.items())
+    )
+    kind = "float" if dtype == "float32" else "double"
+    arrays = ", ".join(f"const {kind} *{name}" for name in "xyz")
+    source = f"""#include <tilewise/activation.cuh>
+        extern "C" __global__ void all({arrays}, unsigned n, {kind} *found)
+        {{ const unsigned at = blockIdx.x * blockDim.x + threadIdx.x; if (at < n) {{ {lines} }} }}"""
+    tw.Kernel(source, "all", "sm_80")(4, 256, [x, y, z, np.uint32(x.size), found], device="emulator")
+    arithmetic = BoundedArithmetic(2.0**-53, 2.0**-1074)
+    given = [arithmetic.array(one) for one in (x, y, z)]
+    for (name, count), got in zip(counts.items(), found, strict=True):
+        with np.errstate(all="ignore"):
+            exact = arithmetic.call(name, *given[:count]).value
+        unknown = np.isnan(np.stack([one.value for one in given[:count]])).any(0)
+        assert np.isnan(got[unknown]).all(), name
+        sure = np.isfinite(exact) if name in _SMOOTH else np.full(x.shape, True)
+        assert np.allclose(got[sure], exact[sure], rtol=1e-6, atol=1e-7, equal_nan=True), name
 
 
 def test_special_values_come_through() -> None:
