@@ -334,7 +334,7 @@ def test_numbers_too_small_for_their_scale_end_where_int8_does() -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_numbers_whose_scale_would_be_nothing_have_the_least_there_is(dtype: str) -> None:
-    """They are a few of the least steps of float32, which 8 bits hold; on the host and by the kernel."""
+    """They are a few of the least steps of float32, which 8 bits hold; in arrays of NumPy, and in our own on the host."""
     least = np.float32(2.0**-149)
     numbers = np.array([[40, -8, 1, 0], [0, 0, 0, 0]], "float32") * least
     there = tw.device("emulator").array(numbers)
