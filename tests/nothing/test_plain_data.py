@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tilewise import Epilogue, Launch, Plan, Problem, Tile
-from tilewise.errors import ArgumentError
+from tilewise.errors import ArgumentError, LaunchError
 from tilewise.launch import LaunchLimits, check_launch, dim3, readable
 from tilewise.plan import LEVELS, RASTERS
 from tilewise.problem import ELEMENT_BYTES, EpilogueArray, result_of, sum_type
@@ -187,6 +188,33 @@ def test_a_launch_is_refused_exactly_when_it_breaks_a_limit(block: tuple[int, in
     else:
         with pytest.raises(ValueError, match="any GPU"):
             check_launch(launch, limits, static_shared=1000)
+
+
+@pytest.mark.parametrize(
+    ("grid", "cluster", "refused"),
+    [
+        ((2**31 - 1, 1, 1), None, ""),
+        ((2**31, 1, 1), None, "grid.x must be at most"),
+        ((1, 65_535, 65_535), None, ""),
+        ((1, 65_536, 1), None, "grid.y must be at most"),
+        ((1, 1, 65_536), None, "grid.z must be at most"),
+        ((16, 3, 1), (8, 1, 1), ""),
+        ((4, 6, 2), (2, 2, 2), ""),
+        ((9, 3, 1), (9, 1, 1), "cluster must have at most 8 blocks"),
+        ((4, 6, 3), (2, 3, 3), "cluster must have at most 8 blocks"),
+        ((4, 7, 2), (2, 2, 2), "grid.y must be a multiple of cluster.y = 2"),
+        ((4, 6, 3), (2, 2, 2), "grid.z must be a multiple of cluster.z = 2"),
+    ],
+)
+def test_grids_and_clusters_are_allowed_up_to_the_limits(
+    grid: tuple[int, int, int], cluster: tuple[int, int, int] | None, refused: str
+) -> None:
+    launch, limits = Launch(grid, (1, 1, 1), cluster=cluster), LaunchLimits(blocks_per_cluster=8)
+    if refused:
+        with pytest.raises(LaunchError, match=f"^{re.escape(refused)}"):
+            check_launch(launch, limits)
+    else:
+        check_launch(launch, limits)
 
 
 @pytest.mark.parametrize(
