@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_registers_of_sums_are_listed_in_turn() -> None:
         ("13_warp_specialised", {"cluster": 1, "result": "float32"}),
     ],
 )
-def test_no_block_ends_before_its_results_have_been_read(kernel: str, settings: dict[str, str | int]) -> None:
+def test_no_block_ends_before_its_results_have_been_read(kernel: str, settings: dict[str, Any]) -> None:
     """The engine reads them in the block's shared memory, which others get as soon as it has ended."""
     spec = KERNELS[kernel]
     ptx = spec.kernel("sm_90a", **settings).ptx
