@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -318,6 +319,40 @@ ld.shared.u32 %r3, [%r1]; st.global.u32 [%d1+8], %r3; ld.shared.u32 %r3, [%r1+4]
     assert out.tolist() == [0, 0, 2, 2]
 
 
+# What is in memory, what is added to it, and their sum where subnormal numbers count as zeros, and where they do not.
+SMALL_SUMS = [
+    (0x0080_0000, 0x0000_0001, 0x0080_0000, 0x0080_0001),
+    (0x0080_0000, 0x807F_FFFF, 0x0080_0000, 0x0000_0001),
+    (0x0000_0001, 0x0080_0000, 0x0080_0000, 0x0080_0001),
+    (0x8000_0001, 0x8080_0000, 0x8080_0000, 0x8080_0001),
+    (0x0040_0000, 0x0040_0000, 0x0000_0000, 0x0080_0000),
+    (0x0080_0001, 0x8080_0000, 0x0000_0000, 0x0000_0001),
+]
+
+
+@pytest.mark.parametrize("opcode", ["atom", "red"])
+@pytest.mark.parametrize("way", ["global", "global.v2", "shared"])
+def test_subnormal_operands_of_sums_count_in_shared_memory_alone(way: str, opcode: str) -> None:
+    """Beside the smallest normal numbers, where one that is left out shows in the sum."""
+    space, _, vector = way.partition(".")
+    value, old = ("{%f, %f}", "{%g, %g}") if vector else ("%f", "%g")
+    word = f"{opcode}.{space}.add{'.v2' if vector else ''}.f32"
+    text = entry(
+        f""".shared .align 8 .b32 room[2]; .reg .b32 %t, %r; .reg .f32 %f, %g; .reg .b64 %at, %add, %o, %place;
+mov.u32 %t, %tid.x; mul.wide.u32 %o, %t, 8; ld.param.u64 %at, [out]; add.u64 %at, %at, %o;
+ld.param.u64 %add, [add]; add.u64 %add, %add, %o; ld.global.f32 %f, [%add];
+{"mov.u64 %place, room; ld.global.u32 %r, [%at]; st.shared.u32 [room], %r;" if space == "shared" else "mov.u64 %place, %at;"}
+{word} {old + ", " if opcode == "atom" else ""}[%place], {value};
+{"ld.shared.u32 %r, [room]; st.global.u32 [%at], %r;" if space == "shared" else ""}""",
+        ".param .u64 out, .param .u64 add",
+    )
+    kernel = tw.Kernel.from_ptx(text, "k")
+    for before, added, flushed, whole in SMALL_SUMS:
+        out, given = np.array([before, before], np.uint32), np.array([added, 0], np.uint32)
+        kernel(1, 1, [out, given], device="emulator")
+        assert out[0] == (whole if space == "shared" else flushed), (hex(before), hex(added))
+
+
 def test_lanes_apart_change_only_their_own(rng: np.random.Generator) -> None:
     check([*WORDS, *REALS], "global", rng, guard=True)
 
@@ -425,6 +460,46 @@ def test_bad_addresses_are_faults(text: str, message: str) -> None:
     faulty = tw.Kernel.from_ptx(entry(head + "ld.shared.u32 %d, [s];" + text, ".param .u64 p", extra), "k")
     with pytest.raises(KernelFault, match=message):
         faulty(1, 32, [np.zeros(8, np.uint32)], device="emulator")
+
+
+@pytest.mark.parametrize("lane", [0, 31])
+@pytest.mark.parametrize("space", ["global", ""])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("add", "f32", 2),
+        Case("add", "f32", 4),
+        Case("min", "f16", 8),
+        Case("max", "bf16x2", 4),
+        Case("xor", "b64"),
+    ],
+    ids=str,
+)
+def test_a_place_is_a_multiple_of_all_that_a_lane_changes_there(case: Case, space: str, lane: int) -> None:
+    """Of a vector as a whole, also in a lane behind others whose places are good, and where it found the array before."""
+    bits = case.element_bits
+    values = f"{{{', '.join(['%b'] * case.elements)}}}" if case.elements > 1 else "%b"
+    parts = [
+        "red",
+        space,
+        case.op,
+        f"v{case.elements}" if case.elements > 1 else "",
+        "noftz" if "f16" in case.type else "",
+    ]
+    word = ".".join(part for part in (*parts, case.type) if part)
+    text = entry(
+        f""".reg .b32 %t, %by, %turn; .reg .b{bits} %b; .reg .b64 %at, %o; .reg .pred %p, %q; mov.b{bits} %b, 0;
+mov.u32 %t, %tid.x; ld.param.u64 %at, [p]; ld.param.u32 %by, [by]; setp.eq.u32 %p, %t, {lane};
+mul.wide.u32 %o, %t, {case.size}; add.u64 %at, %at, %o; cvt.u64.u32 %o, %by; mov.u32 %turn, 0;
+again: {word} [%at], {values};
+@%p add.u64 %at, %at, %o; add.u32 %turn, %turn, 1; setp.lt.u32 %q, %turn, 2; @%q bra again;""",
+        ".param .u64 p, .param .u32 by",
+    )
+    kernel, x = tw.Kernel.from_ptx(text, "k"), tw.device("emulator").array(np.zeros(33 * 16, np.uint8))
+    for by in (0, bits // 8 if case.elements > 1 else 4):
+        said = rf"misaligned write of {case.size} bytes(.|\n)*thread \({lane}, 0, 0\)"
+        with pytest.raises(KernelFault, match=said) if by else contextlib.nullcontext():
+            kernel(1, 32, [x, by], device="emulator")
 
 
 REFUSED = [
