@@ -240,6 +240,33 @@ def test_from_integers(of: str) -> None:
                 assert got == want, f"{name} of {bits:#x}, {way}: {got:#x}, expected {want}; {_SEED.entropy}"
 
 
+@pytest.mark.parametrize("of", ["s64", "u64"])
+def test_long_integers_are_rounded_once(of: str) -> None:
+    """About 2**53, from where on doubles leave some out, with halves of every shorter format's last digit beside them."""
+    signed = of[0] == "s"
+    places = {1 << power for power in (52, 53, 54, 62, 63)}
+    steps = [
+        (digit >> places_kept) + one
+        for digit in places
+        for places_kept in (8, 9, 24, 25, 53)
+        for one in (-1, 0, 1)
+    ]
+    values = {
+        (top + step) % (1 << 64) for top in places for step in (*steps, *(-step for step in steps), -1, 1, 3)
+    }
+    values |= {-value % (1 << 64) for value in values}
+    source = np.array(sorted(values), np.uint64)
+    texts = [
+        (f"cvt.{mode}.{to}.{of} {{d}}, {{a}};", FORMATS[to].bits)
+        for mode in _MODES for to in ("f16", "bf16", "f32", "f64")
+    ]  # fmt: skip
+    for (text, _), results in zip(texts, run(texts, [source]), strict=True):
+        _, mode, to, *_ = text.split(" ")[0].split(".")
+        for bits, got in zip(source.tolist(), results.tolist(), strict=True):
+            want = round_to(integer(_value(bits, 64, signed)), FORMATS[to], mode)
+            assert got == want, (text, hex(bits), hex(got), want)
+
+
 def _near_integers(type_: str) -> Array:
     of = FORMATS[type_]
     values = [Fraction(n, 4) for n in range(-12, 13)]

@@ -278,6 +278,23 @@ def test_of_floats_of_which_few_are_numbers_those_count() -> None:
                 assert (result == reduced_real(op, extra, a)).all(), (op, extra, numbers)
 
 
+@pytest.mark.parametrize("missing", ["not named", "not running"])
+def test_what_is_no_number_counts_of_the_lanes_that_take_part_alone(missing: str) -> None:
+    """Where NaN is asked for, all others have one; with one mask for the warp, and with each lane's own."""
+    few = 0x0000_0F00
+    a = np.where(np.isin(np.arange(32), lanes_of(few)), 0x3F80_0000, 0x7FC0_0001).astype(np.uint32)
+    cases = [(op, extra) for op in ("min", "max") for extra in ("", ".NaN", ".abs.NaN")]
+    rows = [
+        f"redux.sync.{op}{extra}.f32 {{d}}, {{a}}, {mask};" for op, extra in cases for mask in (few, "{m}")
+    ]
+    own = np.where(a == 0x3F80_0000, few, ALL & ~few).astype(np.uint32)
+    named = rows if missing == "not running" else rows[1::2]
+    for row, result in zip(
+        named, run(named, [a, a, a, own], few if missing == "not running" else ALL), strict=True
+    ):
+        assert {int(result[lane]) for lane in lanes_of(few)} == {0x3F80_0000}, row
+
+
 def test_a_reduction_of_a_literal() -> None:
     """1.5 is a double in the text, and a float here."""
     assert set(run(["redux.sync.max.f32 {d}, 1.5, -1;"], [words(np.random.default_rng(1))] * 4)[0]) == {
