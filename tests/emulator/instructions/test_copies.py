@@ -98,6 +98,19 @@ def test_of_a_constant_no_more_is_read_than_is_written(asked: int, read: int) ->
     np.testing.assert_array_equal(out, source if read else np.zeros_like(source))
 
 
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("asked", [0, 1, 15, 16, 17, 2**31 - 1, 2**31, 2**32 - 1])
+def test_of_a_register_no_more_is_read_than_is_written(asked: int, order: str | int) -> None:
+    """It holds a number without a sign."""
+    source, out = np.random.default_rng().integers(1, 256, 512, np.uint8), np.zeros(512, np.uint8)
+    whole = text("cg", 16, "side by side", ", %v2").replace(
+        "mov.u32 %t, %tid.x;", f"mov.u32 %t, %tid.x; mov.b32 %v2, {asked};"
+    )
+    tw.Kernel.from_ptx(whole, "k")(1, 32, [source, out], device=tw.device("emulator", order=order))
+    wanted = np.where(np.arange(512) % 16 < asked, source, 0)
+    np.testing.assert_array_equal(out, wanted)
+
+
 @pytest.mark.parametrize("committed", [0, 1, 2, 3])
 @pytest.mark.parametrize("keep", [0, 1, 2, None])
 def test_a_wait_completes_all_committed_groups_but_the_last(committed: int, keep: int | None) -> None:
