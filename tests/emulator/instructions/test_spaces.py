@@ -51,6 +51,46 @@ st.shared.v2.u32 [one], {%t, %a}; ld.shared.v2.u32 {%d, %e}, [one];
     assert (run(body, a, count=3) == (19, a[19], 12)).all()
 
 
+@pytest.mark.parametrize("space", ["shared", "global"])
+@pytest.mark.parametrize("kept", [0x00, 0x01, 0x07, 0x0F, 0x10, 0x18, 0x1C])
+@pytest.mark.parametrize("words", [1, 2, 4])
+def test_of_lanes_that_share_places_the_last_stays(words: int, kept: int, space: str) -> None:
+    """Places that are known when the kernel is compiled: some bits of a lane's number say which.
+
+    Twice, as the second store of an instruction to global memory knows where the first one was.
+    """
+    item = f"v{words}.u32" if words > 1 else "u32"
+    held = f"{{{', '.join(['%t'] * words)}}}" if words > 1 else "%t"
+    body = f""".shared .align 16 .b32 room[{32 * words}]; .reg .b32 %t, %k, %x, %s, %y, %v, %turn; .reg .pred %p;
+.reg .b64 %out, %off, %at;
+mov.u32 %t, %tid.x; and.b32 %k, %t, {kept}; mul.lo.u32 %x, %k, {4 * words}; ld.param.u64 %out, [out];
+mov.u32 %s, room; add.u32 %y, %s, %x; cvt.u64.u32 %off, %x; add.u64 %at, %out, %off; mov.u32 %turn, 0;
+again: st.{space}.{item} [{"%y" if space == "shared" else "%at"}], {held};
+add.u32 %turn, %turn, 1; setp.lt.u32 %p, %turn, 2; @%p bra again;"""
+    if space == "shared":
+        for word in range(words):
+            body += f"""\nld.shared.u32 %v, [%y+{4 * word}]; st.global.u32 [%at+{4 * word}], %v;"""
+    out = np.full((32, words), -1, np.int32)
+    tw.Kernel.from_ptx(entry(body, ".param .u64 out"), "k")(1, 32, [out], device="emulator")
+    wanted = np.full((32, words), -1, np.int32)
+    for lane in range(32):
+        wanted[lane & kept] = lane
+    np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 2, 0xFFFF_FFFF])
+def test_of_an_address_of_shared_memory_32_bits_count(beyond: int, rng: np.random.Generator) -> None:
+    """However wide the register that holds it: of one place for all lanes, and of one for each."""
+    body = f""".reg .b64 %s, %one, %away, %each; mov.u64 %s, sh; add.u64 %one, %s, {beyond << 32};
+mul.wide.u32 %away, %t, 4; add.u64 %each, %one, %away;
+st.shared.u32 [%each+16], %a; bar.sync 0; ld.shared.u32 %e, [%each+16];
+st.shared.u32 [%one], 41; bar.sync 0; ld.shared.u32 %d, [%one];
+st.shared.v2.u32 [%one+8], {{%d, %d}}; bar.sync 0; ld.shared.v2.u32 {{%x, %g}}, [%one+8];"""
+    a = numbers(rng)
+    out = run(body, a, f".shared .align 16 .b8 sh[{16 + 4 * COUNT}];", count=3)
+    assert (out[:, 0] == 41).all() and (out[:, 1] == a).all() and (out[:, 2] == 41).all()
+
+
 # -- local memory -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("of_module", [False, True])
 def test_every_thread_has_its_own_local_memory(rng: np.random.Generator, of_module: bool) -> None:
@@ -330,6 +370,21 @@ mul.lo.u32 %y, %t, 4; mov.u32 %x, open; add.u32 %y, %y, %x; st.shared.u32 [%y], 
     assert (out == (48, 4 * COUNT, 48 + 4 * COUNT)).all()
     with pytest.raises(KernelFault, match="out-of-bounds write of 4 bytes at shared address"):
         run(body, a, extra, shared=4 * COUNT - 4)
+
+
+@pytest.mark.parametrize("names", [("first", "second"), ("second", "first")])
+def test_each_external_array_has_all_of_the_dynamic_shared_memory(
+    names: tuple[str, str], rng: np.random.Generator
+) -> None:
+    """Also the one that begins later than another, as it is aligned to more."""
+    a = numbers(rng)
+    align = {"first": 16, "second": 128}
+    arrays = " ".join(f".extern .shared .align {align[name]} .b8 {name}[];" for name in names)
+    body = """mul.lo.u32 %y, %t, 4; mov.u32 %x, second; add.u32 %y, %y, %x; st.shared.u32 [%y], %a; bar.sync 0;
+ld.shared.u32 %d, [%y]; mov.u32 %y, first; sub.u32 %e, %x, %y;"""
+    extra = f".shared .align 4 .b8 fixed[36]; {arrays}"
+    out = run(f"st.shared.u32 [fixed], 5; {body}", a, extra, shared=4 * COUNT, count=2)
+    assert (out[:, 0] == a).all() and (out[:, 1] == 128 - 48).all()
 
 
 @pytest.mark.parametrize(
