@@ -192,6 +192,17 @@ def test_the_form_that_lanes_may_run_apart_counts_them(order: str | int) -> None
     np.testing.assert_array_equal(out, [7 if t % 32 < 16 else 9 for t in range(BLOCK)])
 
 
+@every_order
+def test_a_barrier_that_counts_threads_counts_those_of_a_warp_once(order: str | int) -> None:
+    """Every warp comes in two parts; what the last part of the last warp writes, all read behind it."""
+    come = 'asm volatile("barrier.sync 1, 96;" ::: "memory");'
+    body = f"""__shared__ volatile int s[3]; if (t < 3) s[t] = 0; __syncthreads();
+    if (l < 8) {{ {come} o[t] = s[0] + s[1] + s[2]; }}
+    else {{ for (int i = 0; i < 40 * (t / 32); ++i) o[t] = box[i % 8]; if (l == 31) s[t / 32] = 1 << t / 32;
+            {come} o[t] = s[0] + s[1] + s[2]; }}"""
+    np.testing.assert_array_equal(launched(body, order), 7)
+
+
 def test_whole_warps_may_come_alone() -> None:
     out = launched(
         'if (t / 32 == 1) asm volatile("bar.sync 2, 32;"); if (t < 64) asm volatile("bar.sync 3, 64;"); o[t] = 1;'
@@ -228,6 +239,17 @@ def test_behind_a_barrier_that_there_is_not_nothing_happens(come: str) -> None:
     with pytest.raises(tw.errors.KernelFault, match="a barrier above 15"):
         kernel(1, 32, [out, 16], device=device)
     assert out.numpy() == 1
+
+
+@pytest.mark.parametrize("given", ["0", "%n", "48", "%m"])
+@pytest.mark.parametrize("name", ["bar.sync", "bar.arrive", "barrier.sync", "barrier.arrive"])
+def test_a_count_of_threads_is_a_multiple_of_a_warp_and_not_0(name: str, given: str) -> None:
+    """0 is no way to say all of them."""
+    head = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n, .param .u32 m) {"
+    body = f".reg .b32 %n, %m; ld.param.u32 %n, [n]; ld.param.u32 %m, [m]; {name} 1, {given};"
+    kernel = tw.Kernel.from_ptx(f"{head}\n{body}\nret;\n}}", "k")
+    with pytest.raises(tw.errors.KernelFault, match=re.escape(f"{name} 1, {given}")):
+        kernel(1, 64, [0, 33], device="emulator")
 
 
 @pytest.mark.parametrize("leaving", [0, 1, 2])
