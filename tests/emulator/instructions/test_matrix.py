@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from fractions import Fraction
 
@@ -627,3 +628,24 @@ def test_a_generic_address_outside_shared_memory_is_a_fault() -> None:
     kernel = _copy_kernel("ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%data];")
     with pytest.raises(KernelFault, match="out-of-bounds read of 16 bytes at shared address"):
         kernel(1, 32, [data, rows, out], device="emulator")
+
+
+@pytest.mark.parametrize("opcode", ["ldmatrix", "stmatrix"])
+@pytest.mark.parametrize("away", [0, 2**32, 2**33, -(2**32)])
+def test_a_generic_address_is_one_of_64_bits(away: int, opcode: str) -> None:
+    """4 GiB from shared memory nothing lies, though the lower half of the address says otherwise."""
+    operands = "{%r0}, [%at]" if opcode == "ldmatrix" else "[%at], {%r0}"
+    text = f"""
+.version 9.0
+.target sm_90a
+.address_size 64
+.visible .entry k() {{
+.shared .align 16 .b8 room[128]; .reg .b32 %t, %r0; .reg .b64 %at, %o;
+mov.u32 %t, %tid.x; mul.wide.u32 %o, %t, 4; mov.u64 %at, room; add.u64 %o, %o, %at; st.shared.u32 [%o], %t; mov.u32 %r0, %t;
+and.b32 %t, %t, 7; mul.wide.u32 %o, %t, 16; cvta.shared.u64 %at, %at; add.u64 %at, %at, %o; add.s64 %at, %at, {away};
+{opcode}.sync.aligned.m8n8.x1.b16 {operands};
+ret;
+}}"""
+    said = f"out-of-bounds {'read' if opcode == 'ldmatrix' else 'write'} of 16 bytes"
+    with pytest.raises(KernelFault, match=said) if away else contextlib.nullcontext():
+        tw.Kernel.from_ptx(text, "k")(1, 32, [], device="emulator")

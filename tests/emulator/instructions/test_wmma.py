@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -272,6 +273,46 @@ ret;
 }}"""
     with pytest.raises(KernelFault, match="0x100"):
         tw.Kernel.from_ptx(text, "k")(1, 32, [], device="emulator")
+
+
+@pytest.mark.parametrize("space", ["global", "shared", ""])
+@pytest.mark.parametrize(
+    ("verb", "type_", "registers", "good", "bad"),
+    [
+        ("load.a", "f16", 8, 24, 20), ("load.b", "f16", 8, 32, 17), ("load.c", "f32", 8, 20, 18),
+        ("store.d", "f32", 8, 20, 17), ("store.d", "f16", 4, 24, 20), ("load.a", "s8", 2, 32, 20),
+    ],
+)  # fmt: skip
+def test_every_line_lies_where_its_pieces_may(
+    verb: str, type_: str, registers: int, good: int, bad: int, space: str
+) -> None:
+    """A stride that takes the second line elsewhere is a fault, also where the matrix begins at a good place."""
+    held = ", ".join(f"%a{i}" for i in range(registers))
+    place = "[%p], %stride"
+    operands = (
+        f"{{{held}}}, {place}" if verb.startswith("load") else f"{place.split(',')[0]}, {{{held}}}, %stride"
+    )
+    word = f"wmma.{verb}.sync.aligned.row.m16n16k16{'.' + space if space else ''}.{type_}"
+    start = "mov.u64 %p, room;" if space == "shared" else "ld.param.u64 %p, [x];"
+    text = f"""
+.version 9.0
+.target sm_90a
+.address_size 64
+.shared .align 128 .b8 room[4096];
+.visible .entry k(.param .u64 x, .param .u32 stride) {{
+.reg .b32 %a<8>, %stride, %turn; .reg .b64 %p; .reg .pred %q;
+{" ".join(f"mov.b32 %a{i}, 0;" for i in range(8))} ld.param.u32 %stride, [stride]; {start}
+st.shared.b32 [room], 0; mov.u32 %turn, 0;
+again: {word} {operands};
+add.u32 %turn, %turn, 1; setp.lt.u32 %q, %turn, 2; @%q bra again;
+ret;
+}}"""
+    kernel, x = tw.Kernel.from_ptx(text, "k"), tw.device("emulator").array(np.zeros(4096, np.uint8))
+    for stride in (good, bad):
+        verb_said = "read" if verb.startswith("load") else "write"
+        fault = pytest.raises(KernelFault, match=f"misaligned {verb_said}")
+        with fault if stride == bad else contextlib.nullcontext():
+            kernel(1, 32, [x, stride], device="emulator")
 
 
 @pytest.mark.parametrize(
