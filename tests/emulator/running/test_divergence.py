@@ -306,3 +306,34 @@ ld.param.u64 %at, [y]; mov.u32 %t, %tid.x; {condition}
 {code} }}"""
     program = Program(parse(text), "k", (64, 1, 1))
     assert len(program.general.divergent) == len(program.fast.divergent) == (blocks if apart else 0)
+
+
+PARTED_BY_WRAPPING = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u32 base) {
+.reg .b32 %t, %i, %b, %c, %l, %h; .reg .b64 %out, %w, %x, %z, %o; .reg .pred %p, %odd;
+mov.u32 %t, %tid.x; mov.u32 %l, %laneid; ld.param.u32 %b, [base]; ld.param.u64 %out, [out]; mov.u32 %c, %ctaid.x;
+mad.lo.u32 %c, %c, 64, %t; mul.wide.u32 %o, %c, 4; add.u64 %out, %out, %o;
+mov.u32 %h, %ctaid.x; and.b32 %h, %h, 1; setp.eq.u32 %odd, %h, 1;
+add.u32 %i, %t, %b; cvt.u64.u32 %w, %i; cvt.u64.u32 %z, %l; sub.u64 %x, %w, %z; setp.gt.u64 %p, %x, 0xffffffff;
+xor.pred %p, %p, %odd; @%p bra far;
+barrier.sync 1, 64; atom.global.add.u32 %c, [%out], 1; bra.uni done;
+far: barrier.sync 1, 64; atom.global.add.u32 %c, [%out], 100;
+done: ret; }"""
+
+
+@pytest.mark.parametrize("base", [0, 2**32 - 16, 2**32 - 48])
+@pytest.mark.parametrize("order", ORDERS, ids=map(str, ORDERS))
+def test_of_a_block_s_lanes_none_waits_where_those_of_the_block_before_did(
+    order: str | int, base: int
+) -> None:
+    """Blocks take their turns in one memory, and in each the lanes of a warp whose indices wrap around part the other
+    way: no code is run by the lanes that waited for it in the block before."""
+    blocks, out = 6, np.zeros((6, 64), np.int32)
+    device = tw.device("emulator", order=order, threads=1)
+    tw.Kernel.from_ptx(PARTED_BY_WRAPPING, "k")(blocks, 64, [out, base], device=device, timeout=30.0)
+    lanes = np.arange(64) % 32
+    wraps = (np.arange(64) + base) % 2**32 < lanes  # then the difference is below zero
+    far = wraps[None, :] ^ (np.arange(blocks) % 2 == 1)[:, None]
+    np.testing.assert_array_equal(out, np.where(far, 100, 1))
