@@ -23,8 +23,9 @@ from tilewise.instruments.cache_model import Traffic
 from tilewise.instruments.compare import compare_rows
 from tilewise.instruments.findings import Access, CallLine, Finding
 from tilewise.instruments.leaks import HeapBlock, HostArrays, find_leaked_blocks
-from tilewise.instruments.machine import MachineAccess, MachineRuns
+from tilewise.instruments.machine import Machine, MachineAccess, MachineRuns
 from tilewise.instruments.metric import ESTIMATED, EXACT, round_counts, spread
+from tilewise.instruments.metrics import make_metrics
 from tilewise.instruments.origins import Origins
 from tilewise.instruments.predict import predict
 from tilewise.instruments.profile import format_number
@@ -251,6 +252,18 @@ def test_a_figure_is_spread_over_the_multiprocessors_or_their_four_parts() -> No
         (0.375, ESTIMATED, "inst"), (3, ESTIMATED, "inst"),
     ]  # fmt: skip
     assert round_counts(np.array([2.9995, 3.0005, 3.002, 0.5])).tolist() == [3, 3, 3.002, 0.5]
+
+
+@pytest.mark.parametrize("threads", [32, 64, 96, 128, 160, 192, 256, 384, 1000, 1024])
+def test_the_least_and_the_most_of_parts_are_told_where_they_have_as_many_warps(threads: int) -> None:
+    """A multiprocessor's four parts get a block's warps in turn."""
+    runs = figures(40, 24)
+    loads = replace(access(runs=runs, sectors=4 * runs), space="global")
+    counts: Any = SimpleNamespace(rows=runs, block_runs=lambda _: runs, instruction_runs=list)
+    found = make_metrics(Machine("predicted", [loads]), counts, None, {"block_size": threads})
+    stem = "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ld"
+    told = {way: found[f"{stem}.{way}"].value for way in ("max", "min") if f"{stem}.{way}" in found}
+    assert told == ({"max": 40, "min": 24} if threads % 128 == 0 else {})
 
 
 def test_metrics_of_two_profiles_stand_beside_their_ratio() -> None:

@@ -63,7 +63,7 @@ def described(tensor: Map, address: int) -> tw.TensorMap:
     return tw.TensorMap(address, tensor.box[::-1], element_strides=steps, **given)
 
 
-def profiled(case: Case) -> Profile:
+def profiled(case: Case, cache: bool = False) -> Profile:
     """A case on the emulator, from PTX alone."""
     room: Any = tw.device("emulator").array(np.zeros((8 << 20) + 2 * _ALIGNED, np.uint8))
     base = room.ptr + -room.ptr % _ALIGNED + case.base
@@ -72,7 +72,7 @@ def profiled(case: Case) -> Profile:
         told = described(case.map, base)
     what = np.array(case.what, np.int32)
     kernel = tw.Kernel.from_ptx(ptx(), case.entry)
-    return kernel.profile(case.blocks, 32, [told, what, base], 1 << 16, gpu="h200")
+    return kernel.profile(case.blocks, 32, [told, what, base], 1 << 16, gpu="h200", cache=cache)
 
 
 def moved(profile: Profile, what: CopyFigure) -> float:
@@ -128,6 +128,16 @@ def test_copies(entry: str) -> None:
             assert 0 <= counts["bank reads"] - moved(profile, CopyFigure.BYTES) / 4 <= 8, case
 
 
+def test_to_several_blocks_a_sector_comes_with_its_neighbour() -> None:
+    """Wherever a copy begins: of one that lies in one sector alone, the even one and the odd one of a pair come."""
+    rows = [row for row in RECORDED["copies"] if row["case"]["entry"] == "bulk_multi2"]
+    for row in rows:
+        case = case_of(row)
+        assert profiled(case)[NAMES["in multicast"]] == row["counts"]["in multicast"], case
+    lone = [case for case in map(case_of, rows) if case.base % 64 >= 32 and case.base % 32 + case.size <= 32]
+    assert lone and {case.size for case in lone} == {16}
+
+
 @pytest.mark.parametrize(
     ("coordinates", "inside", "outside"), [((0, 0), 4, 0), ((8, 0), 2, 2), ((-8, 0), 2, 2), ((0, 1), 2, 2), ((16, 0), 0, 4)]
 )  # fmt: skip
@@ -136,9 +146,14 @@ def test_sectors_of_a_box_are_within_the_tensor_and_without(
 ) -> None:
     """Two rows of 64 bytes, of a tensor and of the box."""
     tensor = Map("f32", (16, 2), (64,), (16, 2))
-    profile = profiled(Case("tensor_load", 128, step=0, coordinates=(*coordinates, 0), map=tensor))
+    case = Case("tensor_load", 128, step=0, coordinates=(*coordinates, 0), map=tensor)
+    profile = profiled(case, cache=True)
     found = [moved(profile, which) for which in (CopyFigure.SECTORS, CopyFigure.OUTSIDE)]
     assert found == [TURNS * inside, TURNS * outside]
+    # No block asks for those without, and yet they come to its multiprocessor.
+    traffic = profile.traffic
+    assert traffic is not None
+    assert profile["l1tex__m_xbar2l1tex_read_sectors.sum"] == traffic.l1_read + TURNS * outside
 
 
 def test_products() -> None:

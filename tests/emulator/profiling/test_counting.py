@@ -290,6 +290,22 @@ exit;
         assert low[0].runs.sum() == 7 * 2 and low[0].threads.sum() == 7 * 40
 
 
+def test_barriers_of_the_block_are_no_other_meetings_of_lanes() -> None:
+    """A warp's own, which every shuffle has as well, and the cluster's are none of them."""
+    text = f"""{HEAD.replace("sm_80", "sm_90")}
+.visible .entry k(.param .u64 out) .reqnctapercluster 2 {{
+.reg .pred %p; .reg .b32 %r<4>;
+mov.u32 %r1, %tid.x; setp.lt.u32 %p, %r1, 7; @%p bra LOW;
+bar.warp.sync 0xffffff80; shfl.sync.bfly.b32 %r2, %r1, 8, 31, 0xffffff80; bra.uni END;
+LOW: bar.warp.sync 0x7f; vote.sync.ballot.b32 %r2, %p, 0x7f;
+END: bar.warp.sync -1; bar.sync 0; barrier.cluster.arrive; barrier.cluster.wait; barrier.sync 1, 64; bar.arrive 2, 96;
+exit;
+}}
+"""
+    profile = tw.Kernel.from_ptx(text, "k").profile(4, 64, [np.zeros(1, np.uint8)], gpu="h200")
+    assert profile["tilewise__inst_executed_op_barrier.sum"] == 4 * 2 * 3
+
+
 LOOPS = {
     "A": "add.u32 %r3, %r3, 1; mov.u32 %r5, 0; bra B;",
     "B": "add.u32 %r5, %r5, 1; and.b32 %r6, %r2, 3; setp.gt.u32 %p1, %r5, %r6; @%p1 bra D; bra C;",

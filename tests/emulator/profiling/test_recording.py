@@ -461,6 +461,14 @@ LOGGED: list[tuple[str, list[tuple[EventKind, int, int, int, int | None]]]] = [
         "cp.async.ca.shared.global [%h], [%g], 8;",
         [(EventKind.COPY, GLOBAL, 8, EVERY, 16), (EventKind.FILL, SHARED, 8, EVERY, 16)],
     ),
+    (  # of lanes that only fill with zeros nothing is read
+        "cp.async.ca.shared.global [%h], [%g], 8, %r3;",
+        [(EventKind.COPY, GLOBAL, 8, UPPER, 16), (EventKind.FILL, SHARED, 8, EVERY, 16)],
+    ),
+    (
+        "cp.async.cg.shared.global [%h], [%g], 16, 0;",
+        [(EventKind.FILL, SHARED, 16, EVERY, 16)],
+    ),
     ("@%p cp.async.commit_group;", [(EventKind.CLOSE, 0, 0, UPPER, None)]),
     ("cp.async.wait_group 0;", [(EventKind.DRAIN, 0, 0, EVERY, None)]),
     ("bar.sync 0;", [(EventKind.WAIT, 0, 0, EVERY, None), (EventKind.THROUGH, 0, 0, EVERY, None)]),
@@ -544,7 +552,7 @@ def test_where_an_event_is_says_its_first_lane_that_takes_part() -> None:
 
 def test_each_kind_of_event_has_its_space_its_bytes_and_its_lanes() -> None:
     lines = [line for line, _ in LOGGED]
-    own = ".local .b32 own; mov.b32 %r1, 0; mov.b32 %r2, 0;" + "".join(
+    own = ".local .b32 own; mov.b32 %r1, 0; mov.b32 %r2, 0; selp.b32 %r3, 4, 0, %p;" + "".join(
         f"mov.f32 %f{i}, 0f00000000;" for i in range(4)
     )
     kernel = tw.Kernel.from_ptx(EACH_KIND.replace("LINES", "\n".join([own, *lines])), "k")
