@@ -471,6 +471,17 @@ RACES = [
         grid=3,
     ),
     Case(
+        "one_scope_too_small",
+        "racecheck",
+        "write-write",
+        """
+    if (T == 0 && B == 0) atomicAdd_block(y, x[B]);                                            //! //-
+    if (T == 0 && B == 0) atomicAdd(y, x[B]);                                                  //+
+    if (T == 0 && B == 1) atomicAdd(y, x[B]);                                                  //!
+""",
+        grid=2,
+    ),
+    Case(
         "read_behind_two_others_that_read_before",
         "racecheck",
         "read-write",

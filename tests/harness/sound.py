@@ -552,6 +552,29 @@ _FIRST = [
         arch="sm_90a",
     ),
     _case(
+        "a_wait_for_fewer_products_behind_one_for_all",
+        """
+    __shared__ __align__(128) half s[64 * 16 + 8 * 16];
+    float d[4] = {}, e[4] = {};
+    for (int i = T; i < 1152; i += 128) s[i] = __int2half_rn(i % 7);
+    proxy();
+    __syncthreads();
+    multiply(d, plain(s), plain(s + 1024));
+    multiplied();
+    multiplied<1>();
+    y[T] = d[0] + d[3];
+    multiply(d, plain(s), plain(s + 1024));
+    multiply(e, plain(s), plain(s + 1024));
+    multiplied<1>();
+    multiplied<2>();
+    d[0] += 1;
+    multiplied();
+    y[128 + T] = d[0] + e[3];
+""",
+        block=128,
+        arch="sm_90a",
+    ),
+    _case(
         "product",
         """
     __shared__ __align__(128) half s[64 * 16 + 8 * 16];

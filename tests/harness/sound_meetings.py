@@ -15,6 +15,21 @@ def _case(
 
 MEETINGS = [
     _case(
+        "two_lanes_that_wait_by_themselves",
+        """
+    __shared__ volatile int flag[2]; __shared__ int value[2];
+    if (T < 2) flag[T] = 0;
+    __syncthreads();
+    int which = T / 32 - 1;
+    if (T == 32 || T == 64) { value[which] = x[which]; __threadfence_block(); flag[which] = 1; }
+    if (T == 0) { while (!flag[0]) {} __threadfence_block(); }
+    if (T == 1) { while (!flag[1]) {} __threadfence_block(); }
+    if (T == 0) y[0] = value[0];
+    if (T == 1) y[1] = value[1];
+""",
+        block=96,
+    ),
+    _case(
         "all_fence_and_one_counts",
         """
     __shared__ bool last;

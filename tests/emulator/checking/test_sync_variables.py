@@ -37,3 +37,30 @@ def test_who_looks_at_another_flag_than_the_one_that_was_raised_has_not_waited(s
         given = [np.zeros(FLAGS, np.int32), np.zeros(1, np.int32), 5, looked_at, shared]
         found = {item.kind for item in kernel.check(1, FLAGS, given, order="eager")}
         assert found == (set() if looked_at == 5 else {"read-write"}), looked_at
+
+
+SCOPED = """extern "C" __global__ void passed(int *flag, int *value, int *out)
+{
+    int seen = 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        *value = 7;
+        asm volatile("red.release.SCOPE.global.add.s32 [%0], 1;" ::"l"(flag) : "memory");
+    }
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 32) {
+        while (!seen) asm volatile("atom.acquire.SCOPE.global.add.s32 %0, [%1], 0;" : "=r"(seen) : "l"(flag) : "memory");
+        out[0] = *value; // the reader
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+@pytest.mark.parametrize("scope", ["cta", "gpu", "sys"])
+def test_a_flag_of_the_block_s_scope_orders_threads_of_one_block(scope: str, blocks: int) -> None:
+    """What was written before it, another block reads without having waited."""
+    kernel = tw.Kernel(SCOPED.replace("SCOPE", scope), "passed", "sm_90")
+    for order in ("eager", "late", 3):
+        found = kernel.check(blocks, 64, [np.zeros(1, np.int32) for _ in range(3)], order=order)
+        early = [item for item in found if item.now and "// the reader" in item.now.text]
+        assert [item.kind for item in early] == ["read-write"] * (scope == "cta" and blocks > 1), order
+        assert bool(found) == bool(early)
