@@ -12,6 +12,7 @@ import tilewise
 from tilewise.kernels import KERNELS
 
 HEADER = (Path(tilewise.__file__).parent / "include/tilewise/wgmma.cuh").read_text()
+OF_WIDTHS = re.findall(r"^#define TILEWISE_ALL_OF_(\d+) (.*)$", HEADER.replace("\\\n", " "), re.MULTILINE)
 
 
 def numbers(text: str) -> list[int]:
@@ -25,13 +26,19 @@ def numbers(text: str) -> list[int]:
 def test_operands_are_numbered_in_turn_behind_the_sums(macro: str, columns: int, operands: int) -> None:
     """A register of sums stands for so many columns of the tile."""
     widths = set()
-    for row in re.findall(rf"^{macro}\((\d[^)]*)\)", HEADER, re.MULTILINE):
-        width, count, *numbered = numbers(row)
-        assert (count * columns, numbered) == (width, list(range(count, count + operands))), row
-        widths.add(width)
+    for of_width, text in OF_WIDTHS:
+        for row in re.findall(rf"\b{macro}\((\d[^)]*)\)", text):
+            width, count, *numbered = numbers(row)
+            assert (count * columns, numbered) == (width, list(range(count, count + operands))), row
+            assert width == int(of_width), row
+            widths.add(width)
     of_tiles = {numbers(str(one).replace("x", " "))[1] for one in KERNELS["wgmma"].settings["partition"]}
     assert widths and widths <= of_tiles
     assert macro == "TILEWISE_FROM_REGISTERS" or widths == of_tiles
+
+
+def test_all_widths_are_compiled_where_a_kernel_does_not_say_which() -> None:
+    assert re.findall(r"^TILEWISE_ALL_OF_(\d+)$", HEADER, re.MULTILINE) == [width for width, _ in OF_WIDTHS]
 
 
 def test_registers_of_sums_are_listed_in_turn() -> None:

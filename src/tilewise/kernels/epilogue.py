@@ -150,7 +150,7 @@ _BOXES = """
     }}
 
     template <unsigned COUNT>
-    __device__ Given<COUNT> read_lines_within(unsigned height, unsigned width, unsigned row, unsigned column) const
+    __device__ Given<COUNT> read_lines_within(unsigned height, unsigned width, int row, int column) const
     {{
         Given<COUNT> given = {{}};
 {lines_within}        return given;

@@ -173,8 +173,8 @@ def lay(values: Any, how: str) -> Any:
 
 
 @given(
-    m=st.integers(1, 300), n=st.integers(1, 200), k=st.integers(1, 200), text=st.sampled_from(IN_REGISTERS),
-    element=st.sampled_from(("bfloat16", "int8", "float8_e4m3fn")), stack=st.sampled_from([(), (2,)]),
+    m=st.integers(1, 300) | st.just(256), n=st.integers(1, 200) | st.just(128), k=st.integers(1, 200),
+    text=st.sampled_from(IN_REGISTERS), element=st.sampled_from(("bfloat16", "int8", "float8_e4m3fn")), stack=st.sampled_from([(), (2,)]),
     odd=st.integers(0, 1), schedule=st.sampled_from(SCHEDULES), result=st.sampled_from(("bfloat16", "float32")),
     other=st.sampled_from(("bfloat16", "float16")), how=st.sampled_from(("rows", "odd", "columns")),
     columns=st.sampled_from((64, 64, 80, 112)),
@@ -193,7 +193,8 @@ def test_what_a_thread_does_to_its_own_sums(
     has_none = "pingpong" in schedule and element == "float8_e4m3fn"
     deep = 64 if element == "bfloat16" else 128
     given = {**({} if has_none else schedule), "partition": f"128x{columns}x{deep}", "result": result}
-    names: dict[str, Any] = {"rows": draw(*stack, m, 1), "columns": draw(n, dtype="float16"), "s": 1.5}
+    line = lay(draw(n, dtype="float16"), "odd" if how == "odd" else "rows")
+    names: dict[str, Any] = {"rows": draw(*stack, m, 1), "columns": line, "s": 1.5}
     for name in ("whole", "kept"):
         names[name] = lay(draw(*stack, m, n, dtype=DTYPES[other]), how)
     names = {name: names[name] for name in parse(text).given}

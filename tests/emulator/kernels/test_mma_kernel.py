@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -203,13 +204,14 @@ def dense(
     in_bytes: tuple[int, int] = (16, 16),
     element: str = "float16",
     result: str | None = None,
+    batch: int = 1,
 ) -> Operands:
     """Operands whose lines lie so far apart that they are aligned for accesses of so many bytes, A's and B's."""
     names: dict[str, Layout] = {"n": "row", "t": "column"}
     made = Operands.of(
         Problem(
             *size,
-            1,
+            batch,
             element,
             element,
             result or element,
@@ -324,6 +326,44 @@ def test_accesses_are_no_wider_than_lines_are_aligned_for() -> None:
     assert lies(cut_off)["whole_copies"] == 0 and lies(dense((64, 64, 64), "nt"))["whole_copies"] == 1
     error = SPEC.why_not(cut_off, SPEC.complete({**lies(cut_off), "whole_copies": 1}))
     assert error is not None and "whole_copies must be 0 where lines end within 16 bytes" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "pitch", "promised"),
+    [
+        ((128, 128, 64), 1, 128, (1, 1, 1)),
+        ((128, 128, 64), 1, 136, (1, 1, 1)),
+        ((128, 128, 64), 1, 132, (1, 0, 1)),  # rows begin at multiples of 8 bytes
+        ((128, 120, 64), 1, 120, (0, 1, 1)),
+        ((72, 128, 64), 1, 128, (0, 1, 1)),
+        ((128, 124, 64), 1, 128, (0, 0, 1)),  # and end within 16
+        ((128, 128, 64), 3, 128, (1, 1, 0)),
+    ],
+)
+def test_what_is_compiled_for_whole_results_alone(
+    size: Size, batch: int, pitch: int, promised: tuple[int, ...]
+) -> None:
+    operands = dense(size, "nn", batch=batch)
+    operands = operands._replace(c=replace(operands.c, row_stride=pitch))
+    names = ("whole", "whole_rows", "single")
+    given: dict[str, Any] = {"partition": "64x64x64", "element": "float16", **lies(operands)}
+    found = SPEC.promises(operands, SPEC.complete(given))
+    assert tuple(found[name] for name in names) == promised
+    for name, holds in zip(names, promised, strict=True):
+        error = SPEC.why_not(operands, SPEC.complete({**given, name: 1}))
+        assert (error is None) == bool(holds)
+        assert error is None or str(error).startswith(f"{name} must be 0")
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("whole", [1, 0])
+@pytest.mark.parametrize("split", [1, 2])
+def test_whole_results_are_written_as_others(whole: int, split: int) -> None:
+    """With an epilogue, too; two products of a stack are none."""
+    given: dict[str, Any] = {"partition": "64x64x64", "split": split, "whole": whole, "whole_rows": whole}
+    check((128, 64, 72), "nt", single=whole, **given)
+    check((128, 64, 72), "nt", (2,), **given)
+    check((128, 56, 72), "nn", **{**given, "whole": 0})
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.wgmma_candidates import MOST_SUMS
 from tilewise.kernels.gemm.wgmma_shapes import FLAT, PARTITIONS, TILES, Shape
 from tilewise.operands import Operands
-from tilewise.planner import choose, target_of
-from tilewise.problem import Layout, Problem
+from tilewise.planner import choose, operands_of, target_of
+from tilewise.problem import Epilogue, EpilogueArray, Layout, Problem
 from tilewise.reference import compare
 
 SPEC = KERNELS["wgmma"]
@@ -370,20 +370,40 @@ def test_whole_tiles_are_multiplied_as_others(size: Size, layout: str, given: di
 
 
 @pytest.mark.parametrize(
-    ("size", "pitch", "whole"),
+    ("size", "pitch", "whole", "whole_rows"),
     [
-        ((256, 256, 40), 256, 1),
-        ((256, 256, 40), 264, 1),  # rows begin at multiples of 16 bytes
-        ((256, 256, 40), 257, 0),  # anywhere
-        ((255, 256, 40), 256, 0),
-        ((256, 248, 40), 248, 0),
-        ((320, 256, 40), 256, 0),  # two and a half
+        ((256, 256, 40), 256, 1, 1),
+        ((256, 256, 40), 264, 1, 1),  # rows begin at multiples of 16 bytes
+        ((256, 256, 40), 257, 0, 0),  # anywhere
+        ((255, 256, 40), 256, 0, 1),
+        ((256, 248, 40), 248, 0, 1),
+        ((256, 252, 40), 256, 0, 0),  # and end within 16
+        ((320, 256, 40), 256, 0, 1),  # two and a half
     ],
 )
-def test_the_planner_knows_whole_tiles(size: Size, pitch: int, whole: int) -> None:
+def test_the_planner_knows_whole_tiles_and_rows(size: Size, pitch: int, whole: int, whole_rows: int) -> None:
     operands = Operands.of(Problem(*size, 1, "bfloat16", "bfloat16", "bfloat16"))
     operands = operands._replace(c=replace(operands.c, row_stride=pitch))
     chosen = choose(operands, target_of("h200"), specs=(SPEC,), given={"partition": "128x128x64"})
+    assert (chosen.settings["whole"], chosen.settings["whole_rows"]) == (whole, whole_rows)
+
+
+@pytest.mark.parametrize(
+    ("alignment", "row_stride", "column_stride", "whole"),
+    [(16, 128, 1, 1), (16, 136, 1, 1), (16, 0, 1, 1), (8, 128, 1, 0), (16, 132, 1, 0), (16, 1, 128, 0), (16, 1, 0, 1)],
+)  # fmt: skip
+def test_arrays_of_the_epilogue_are_whole_where_boxes_of_them_can_be_copied(
+    alignment: int, row_stride: int, column_stride: int, whole: int
+) -> None:
+    """Their columns are neighbours, and rows begin at multiples of 16 bytes; or all columns have the same."""
+    array = EpilogueArray("x", "bfloat16", by_row=bool(row_stride), by_column=bool(column_stride))
+    form = Epilogue("acc + x", (array,))
+    operands = Operands.of(Problem(128, 128, 40, 1, "bfloat16", "bfloat16", "bfloat16", epilogue=form))
+    lies = replace(
+        operands.extras[0], alignment=alignment, row_stride=row_stride, column_stride=column_stride
+    )
+    operands = operands._replace(extras=(lies,))
+    chosen = choose(operands, target_of("h200"), specs=(SPEC,), given={"partition": "64x64x64"})
     assert chosen.settings["whole"] == whole
 
 
@@ -393,6 +413,21 @@ def test_a_plan_for_whole_tiles_serves_rows_that_begin_anywhere() -> None:
     whole = np.full((128, 67), 7, DTYPES["bfloat16"])
     tw.matmul(a, b, out=whole[:, 1:65], plan=plan, device="emulator")
     assert compare(whole[:, 1:65], a, b).ok and (whole[:, [0, 65, 66]] == 7).all()
+
+
+def test_a_plan_for_whole_tiles_serves_arrays_that_begin_anywhere() -> None:
+    """One call after another: neither has what was compiled for the other."""
+    a, b = operand((128, 40), DTYPES["bfloat16"], True), operand((40, 64), DTYPES["bfloat16"], True)
+    wide = operand((128, 80), DTYPES["bfloat16"], True)
+    epilogue = tw.epilogue("relu(acc) + row + full", row=wide[0, :64], full=wide[:, :64])
+    operands, target = operands_of(128, 64, 40, dtype="bfloat16", epilogue=epilogue), target_of("h200")
+    plan = choose(operands, target, specs=(SPEC,), given={"partition": "64x64x64"}).plan(operands, target)
+    assert plan.parameters["whole"] == 1
+    for shift in (0, 1, 8, 3, 0):
+        lines = wide[:, shift : shift + 64]
+        given = tw.epilogue("relu(acc) + row + full", row=lines[0], full=lines)
+        c = tw.matmul(a, b, epilogue=given, plan=plan, device="emulator")
+        assert compare(c, a, b, epilogue=given).ok
 
 
 @pytest.mark.few(1)

@@ -42,12 +42,8 @@ template <typename Shape> struct BlockTiles {
         return true;
     }
 
-    // The tile after so many.
-    __device__ bool find_next(unsigned later = 1)
-    {
-        index += later * (gridDim.x / Shape::BLOCKS);
-        return find();
-    }
+    // Goes on by so many.
+    __device__ void skip(unsigned tiles) { index += tiles * (gridDim.x / Shape::BLOCKS); }
 
     // Whether there will be one. NOTE: the walk over groups goes there: end() is of that tile then.
     __device__ bool more()

@@ -79,12 +79,12 @@ template <typename T, bool BY_ROW, bool BY_COLUMN> struct EpilogueArray {
 
     // The same of columns and rows that may be beyond the last: then it is the last.
     template <unsigned COUNT>
-    __device__ Neighbours<Element, COUNT> read_within(unsigned height, unsigned width, unsigned row, unsigned column) const
+    __device__ Neighbours<Element, COUNT> read_within(unsigned height, unsigned width, int row, int column) const
     {
         Neighbours<Element, COUNT> found;
 #pragma unroll
         for (unsigned i = 0; i < COUNT; ++i)
-            found.at[i] = *at(min(row, height - 1), min(column + i, width - 1));
+            found.at[i] = *at(min(row, int(height - 1)), min(column + int(i), int(width - 1)));
         return found;
     }
 

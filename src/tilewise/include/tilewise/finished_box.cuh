@@ -6,7 +6,7 @@
 #include <tilewise/epilogue_array.cuh>
 #include <tilewise/result_box.cuh>
 
-// INSIDE: the result does not end within a box.
+// INSIDE: the result does not end within a box, and arrays that are read or kept lie as boxes are copied, 16 bytes at a time.
 template <typename Box, typename Result, typename Epilogue, bool INSIDE = false> struct FinishedBox {
     using Sum = typename Epilogue::Sum;
     static constexpr unsigned NEAR = Box::NEAR;
@@ -40,10 +40,10 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false>
 
     // Makes sums of a thread results in the box `to`, once that is free. What is read of each element is in the box
     // `from`, or on its way, and what is kept goes through that too; then what is read of the `next` box follows, if
-    // there is `more`.
+    // there is `more`. Whether that is so of its lines, `ahead` says.
     template <bool LINES_AHEAD, typename Wait>
     __device__ void finish(const Sum (&sums)[Box::SUMS], Given (&given)[COUNT], const FinishedBox &next, bool more,
-                           Box &from, Box &to, Wait wait_until_free) const
+                           bool &ahead, Box &from, Box &to, Wait wait_until_free) const
     {
         static_assert((sizeof(Result) == 2 && NEAR == 2) || MATRICES + KEPT == 0, "other boxes hold other neighbours");
         Pairs results[PAIRS / TOGETHER][TOGETHER];
@@ -70,7 +70,7 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false>
                 results[i][j] = narrow_pair<Result>({two[0][0], two[1 / NEAR][1 % NEAR]});
                 if constexpr (KEPT > 0) kept[j] = epilogue.kept_pair(of_pair);
             }
-            if (LINES_AHEAD && more && i + 1 == PAIRS / TOGETHER) next.read_lines(given);
+            if (LINES_AHEAD && more && i + 1 == PAIRS / TOGETHER) ahead = next.read_lines_at_once(given);
             if constexpr (KEPT > 0) {
                 if (i == 0) wait_until_free(); // there are not enough registers for all results and what is kept
                 to.put_pairs(results[i], i);
@@ -90,28 +90,38 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false>
         }
     }
 
-    // Reads what is the same along rows or columns, for the sums of a thread.
-    __device__ void read_lines(Given (&given)[COUNT]) const
+    // Reads what is the same along rows or columns, for the sums of a thread, where two neighbours can be read at once.
+    __device__ bool read_lines_at_once(Given (&given)[COUNT]) const
     {
-        const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % (WARPS * LANES) / LANES;
-        // Of its first sum, along the instruction's rows and columns.
-        const unsigned first = warp * 16 + lane / 4, second = lane % 4 * 2;
-        const unsigned down = row + (NEAR == 1 ? second : first), across = column + (NEAR == 1 ? first : second);
+        const unsigned down = first_down(), across = first_across();
+        const bool whole = row + Box::ROWS <= height && column + Box::COLUMNS <= width;
+        if (!INSIDE && !(whole && epilogue.template lines_lie_at_once<NEAR>(down, across))) return false;
         const int signed_down = down, signed_across = across; // EpilogueArray::at() says why
-        const bool whole = INSIDE || (row + Box::ROWS <= height && column + Box::COLUMNS <= width);
-        if (whole && epilogue.template lines_lie_at_once<NEAR>(down, across)) {
 #pragma unroll
-            for (unsigned i = 0; i < COUNT; ++i)
-                given[i] = epilogue.template read_lines<NEAR>(signed_down + later_down(i), signed_across + later_across(i));
-        } else {
+        for (unsigned i = 0; i < COUNT; ++i)
+            given[i] = epilogue.template read_lines<NEAR>(signed_down + later_down(i), signed_across + later_across(i));
+        return true;
+    }
+
+    // The same, however they lie.
+    __device__ void read_lines_apart(Given (&given)[COUNT]) const
+    {
+        const int down = first_down(), across = first_across();
 #pragma unroll
-            for (unsigned i = 0; i < COUNT; ++i)
-                given[i] = epilogue.template read_lines_within<NEAR>(height, width, down + later_down(i),
-                                                                     across + later_across(i));
-        }
+        for (unsigned i = 0; i < COUNT; ++i)
+            given[i] = epilogue.template read_lines_within<NEAR>(height, width, down + later_down(i),
+                                                                 across + later_across(i));
     }
 
   private:
+    // The row and the column of C that a thread's first sum is in.
+    __device__ unsigned first_down() const { return row + (NEAR == 1 ? of_lane() : of_quad()); }
+    __device__ unsigned first_across() const { return column + (NEAR == 1 ? of_quad() : of_lane()); }
+
+    // Its row and its column in the instruction.
+    static __device__ unsigned of_quad() { return threadIdx.x % (WARPS * LANES) / LANES * 16 + threadIdx.x % LANES / 4; }
+    static __device__ unsigned of_lane() { return threadIdx.x % 4 * 2; }
+
     // How many rows and columns behind its first ones a thread's others are.
     static __device__ constexpr int later_down(int i) { return NEAR == 1 ? i / 4 * 8 + i % 2 : i % 2 * 8; }
     static __device__ constexpr int later_across(int i) { return NEAR == 1 ? i / 2 % 2 * 8 : i / 2 * 8; }
@@ -144,7 +154,7 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false>
             const Run run(*this, round);
             void *to = box.chunk(run.row, run.column);
             const Element *from = array.at(row + run.row, column + run.column);
-            if (array.column_stride == 1 && Neighbours<Element, Box::CHUNK>::are_aligned(from)) {
+            if (INSIDE || (array.column_stride == 1 && Neighbours<Element, Box::CHUNK>::are_aligned(from))) {
                 async_copy::start_mostly_16(to, from, run.inside * sizeof(Element));
             } else {
 #pragma unroll 1
@@ -164,7 +174,7 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false>
             Element *to = array.at(row + run.row, column + run.column);
             Neighbours<Element, Box::CHUNK> elements;
             elements.read(from);
-            if (run.inside == Box::CHUNK && array.column_stride == 1 && elements.are_aligned(to)) {
+            if (INSIDE || (run.inside == Box::CHUNK && array.column_stride == 1 && elements.are_aligned(to))) {
                 elements.write(to);
             } else {
 #pragma unroll 1

@@ -20,15 +20,18 @@ inline __device__ TileIndex column_by_column(unsigned block, unsigned rows, unsi
     return {block % rows, block / rows};
 }
 
-// Bands of GROUP rows of tiles, column by column within a band; the last band may be lower.
-template <unsigned GROUP = 8>
+// Bands of BAND rows of tiles, column by column within a band; the last band may be lower.
+// NOTE: one division, as each takes long, at the begin of a kernel, and long to compile.
+template <unsigned BAND = 8>
 inline __device__ TileIndex grouped(unsigned block, unsigned rows, unsigned columns)
 {
-    const unsigned tiles = min(GROUP, rows) * columns; // in a band that is not the last
-    const unsigned band = block / tiles;
-    const unsigned within = block % tiles;
-    const unsigned height = min(GROUP, rows - band * GROUP);
-    return {band * GROUP + within % height, within / height};
+    const unsigned above = rows / BAND * BAND; // rows of those that are not lower
+    const bool lower = block >= above * columns;
+    const unsigned number = lower ? block - above * columns : block / BAND; // of a tile, or of a column of them
+    const unsigned share = lower ? rows - above : columns;
+    const unsigned quotient = number / share, rest = number - quotient * share;
+    if (lower) return {above + rest, quotient};
+    return {quotient * BAND + block % BAND, rest};
 }
 
 // A walk over a box of tiles: it enters at the corner `at`, visits each tile once, always steps to a

@@ -6,6 +6,10 @@
 
 #include <tilewise/matrix.cuh>
 
+// How rows of C are written: by 16 bytes, if they begin at multiples of them, else one by one; or by as many as they are
+// aligned for, which makes the code longer; or, as they begin and end at multiples of 16, by these alone.
+enum class Access { WIDE, AS_ALIGNED, ALL_WIDE };
+
 // Sixteen rows of COLUMNS elements. Padded after every 128 bytes, or row if longer, by PAD elements: with
 // what one row of an 8×8 matrix takes, eight rows of pairs (a store) touch all banks, and so do 128
 // neighbouring bytes (a load). 16 bytes at least, so that these begin at a multiple of 16.
@@ -54,6 +58,14 @@ template <typename Result, unsigned COLUMNS, unsigned PAD = sizeof(Result) == 1 
         else if constexpr (sizeof(Result) <= sizeof(unsigned))
             if (access == 4) write_wide<unsigned>(c, first_row, first_column, rows, whole);
         if (whole != columns) write_elements(c, first_row, first_column, rows, whole, columns);
+    }
+
+    // The same where C's rows begin and end at multiples of 16 bytes.
+    __device__ void write_whole(Matrix<Result> c, unsigned first_row, unsigned first_column)
+    {
+        const unsigned rows = first_row < c.height ? c.height - first_row : 0;
+        const unsigned columns = first_column < c.width ? min(c.width - first_column, COLUMNS) : 0;
+        write_wide<uint4>(c, first_row, first_column, rows, columns);
     }
 
   private:

@@ -13,7 +13,8 @@
 // Form: the part has ROWS_64 instructions below one another, each 64×COLUMNS, and so many WARPGROUPS multiply at once. What is
 // Fused makes Results of its sums, which are Wide ones in boxes. Its rows are those of C, or C's columns, if it is
 // TRANSPOSED. C is one OF_STACK; or its rows lie IN_GROUPS; or it is IN_PARTS, which are added up later, or IN_CLUSTERS, by
-// others than this. Or tiles lie INSIDE of it all. Registers are SCARCE where more is kept in them than sums.
+// others than this. It HAS_WHOLE_ROWS if they begin and end at multiples of 16 bytes; or tiles lie INSIDE of it all, too.
+// Registers are SCARCE where more is kept in them than sums.
 template <typename Form> struct StoredTile {
     using Result = typename Form::Result;
     using Fused = typename Form::Fused;
@@ -22,30 +23,35 @@ template <typename Form> struct StoredTile {
     static constexpr unsigned GIVEN_BYTES = sizeof(typename Fused::template Given<1>); // that it reads for an element
     static constexpr bool SCARCE = Form::SCARCE || (GIVEN_BYTES > 8 && ROWS_64 * COLUMNS >= 256);
 
-    // What a warpgroup has for results on their way out: two boxes that the engine stores (tilewise/result_box.cuh), one
-    // of which is put while the other is stored, or an epilogue's arrays are read; or one of sums, where more happens to
-    // them than a thread does to its own (tilewise/finished_box.cuh), or results are bytes. Only results of 16 bits lie
-    // across in boxes, without arrays of the epilogue, and only 16 bits fill some of them in part.
+    // What a warpgroup has for results on their way out: two boxes of results (tilewise/result_box.cuh), one of which is put
+    // while the engine stores the other, or an epilogue's arrays are read; or one of sums, where more happens to them than a
+    // thread does to its own (tilewise/finished_box.cuh), or results are bytes. Only results of 16 bits lie across in boxes,
+    // without arrays of the epilogue, and only 16 bits fill some of them in part.
     static constexpr bool FINISHED_IN_BOXES =
         Fused::IN_BOXES && (Fused::MATRICES + Fused::KEPT == 0 || (sizeof(Result) == 2 && !TRANSPOSED));
     static constexpr bool FITS_BOXES = sizeof(Result) == 2 ? COLUMNS % 16 == 0
                                                            : sizeof(Result) == 4 && COLUMNS % 64 == 0 && !TRANSPOSED;
-    static constexpr bool BY_ENGINE = !Form::IN_PARTS && (Fused::PLAIN || FINISHED_IN_BOXES) && FITS_BOXES;
-    static constexpr bool ACROSS = TRANSPOSED && BY_ENGINE;
+    static constexpr bool IN_BOXES = !Form::IN_PARTS && (Fused::PLAIN || FINISHED_IN_BOXES) && FITS_BOXES;
+    static constexpr bool BY_ENGINE = IN_BOXES && Form::HAS_WHOLE_ROWS;
+    static constexpr bool ACROSS = TRANSPOSED && IN_BOXES;
     static constexpr unsigned BOX_HEIGHT = TRANSPOSED && COLUMNS < 64 ? COLUMNS : 64;
     using Box = ResultBox<Result, ACROSS, ACROSS ? BOX_HEIGHT : 64>;
     using BoxOfSums = SumBox<TRANSPOSED, BOX_HEIGHT, typename Form::Wide>;
     // What boxes read along rows and columns, of a thread.
     struct Lines {
         typename Fused::template Given<Box::NEAR> given[Box::SUMS / Box::NEAR];
+        bool ahead = false; // whether those of the next box are there
     };
     struct alignas(1024) Buffer {
-        char bytes[BY_ENGINE ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
+        char bytes[IN_BOXES ? 2 * sizeof(Box) : sizeof(BoxOfSums)];
     };
 
     // Whether what boxes read along rows and columns is read before it is needed, as there are registers for it.
-    static constexpr bool LINES_AHEAD = BY_ENGINE && FINISHED_IN_BOXES && !Form::IN_CLUSTERS && !SCARCE &&
+    static constexpr bool LINES_AHEAD = IN_BOXES && FINISHED_IN_BOXES && !Form::IN_CLUSTERS && !SCARCE &&
                                         Form::WARPGROUPS < 3 && ROWS_64 * COLUMNS / 2 + 4 * GIVEN_BYTES <= 144;
+
+    // The same where they cannot be read at once: of a single box. Of more that is compiled where each box begins, and only there.
+    static constexpr bool APART_AHEAD = LINES_AHEAD && COLUMNS <= Box::LINES && ROWS_64 == 1;
 
     // Begins to read what the epilogue reads of a tile, before its products: to L2, to boxes of results that are for it, or
     // the first box's lines to registers. NOTE: else each tile ends with a wait for memory.
@@ -58,9 +64,10 @@ template <typename Form> struct StoredTile {
         const Place here = in_result(tile);
         const unsigned down = TRANSPOSED ? 2 * thread : thread, across = TRANSPOSED ? thread : 2 * thread;
         epilogue.prefetch_lines(min(here.row + down, c.height - 1), min(here.column + across, c.width - 1));
-        if constexpr (BY_ENGINE && FINISHED_IN_BOXES && !Form::IN_CLUSTERS) {
+        if constexpr (IN_BOXES && FINISHED_IN_BOXES && !Form::IN_CLUSTERS) {
             box_at(0, tile, epilogue, c).start_reading(reinterpret_cast<Box &>(buffer.bytes));
-            if constexpr (LINES_AHEAD) box_at(0, tile, epilogue, c).read_lines(lines.given);
+            if constexpr (LINES_AHEAD) lines.ahead = box_at(0, tile, epilogue, c).read_lines_at_once(lines.given);
+            if (APART_AHEAD && !lines.ahead) box_at(0, tile, epilogue, c).read_lines_apart(lines.given);
 #pragma unroll 1
             for (unsigned i = 1 + thread / Box::ROWS; i < BOXES; i += WARPGROUP / Box::ROWS)
                 box_at(i, tile, epilogue, c).prefetch();
@@ -74,22 +81,21 @@ template <typename Form> struct StoredTile {
         }
     }
 
-    // Stores it. `aligned`: C's rows begin at multiples of 16 bytes; then `map` describes it, where the engine stores.
+    // Stores it. `wide`: C's rows begin at multiples of 16 bytes; `map` describes it, if it HAS_WHOLE_ROWS.
     template <typename Register, unsigned COUNT>
     static __device__ void store(Buffer &buffer, const Register (&sums)[ROWS_64][COUNT], Lines &lines, unsigned group,
-                                 Place tile, const TensorMap &map, const Fused &epilogue, const Matrix<Result> &c,
-                                 bool aligned)
+                                 Place tile, const TensorMap &map, const Fused &epilogue, const Matrix<Result> &c, bool wide)
     {
-        if constexpr (BY_ENGINE)
-            store_results(buffer, sums, lines, group, tile, map, epilogue, c, aligned);
+        if constexpr (IN_BOXES)
+            store_results(buffer, sums, lines, group, tile, map, epilogue, c);
         else
-            store_sums(buffer, sums, group, tile, epilogue, c, aligned);
+            store_sums(buffer, sums, group, tile, epilogue, c, wide);
     }
 
     // Waits until the engine has read all that was stored.
-    static __device__ void wait_for_engine(bool aligned)
+    static __device__ void wait_for_engine()
     {
-        if (BY_ENGINE && aligned && threadIdx.x % WARPGROUP == 0) tensor_copy::wait_until_read<0>();
+        if (BY_ENGINE && threadIdx.x % WARPGROUP == 0) tensor_copy::wait_until_read<0>();
     }
 
   private:
@@ -117,16 +123,33 @@ template <typename Form> struct StoredTile {
         return Finished{epilogue, down, across, c.height, min(end, c.width)};
     }
 
-    // Box by box: the engine, where C's rows lie as it needs them. Where the epilogue reads arrays, the first copy to the
-    // first box has been started.
+    // The registers of a box's sums. NOTE: what is done with them is compiled once, for all boxes, as a variable cannot choose
+    // a register. Without the empty statement the compiler selects each of them from those of all.
+    template <unsigned REGISTERS, typename Register, unsigned COUNT>
+    static __device__ void take_box(Register (&own)[REGISTERS], const Register (&sums)[ROWS_64][COUNT], unsigned box)
+    {
+#pragma unroll
+        for (unsigned i = 0; i < BOXES; ++i) {
+            if (box != i) continue;
+            asm volatile("");
+#pragma unroll
+            for (unsigned j = 0; j < REGISTERS; ++j) {
+                const unsigned from = i % BOXES_ACROSS * REGISTERS + j;
+                own[j] = from < COUNT ? sums[i / BOXES_ACROSS][from] : Register(0); // the last box may have fewer
+            }
+        }
+    }
+
+    // Box by box: the engine, where C's rows lie as it needs them; else threads. Where the epilogue reads arrays, the first
+    // copy to the first box has been started.
     template <typename Register, unsigned COUNT>
     static __device__ void store_results(Buffer &buffer, const Register (&sums)[ROWS_64][COUNT], Lines &lines, unsigned group,
-                                         Place tile, const TensorMap &map, const Fused &epilogue, Matrix<Result> c,
-                                         bool by_engine)
+                                         Place tile, const TensorMap &map, const Fused &epilogue, Matrix<Result> c)
     {
         auto &boxes = reinterpret_cast<Box(&)[2]>(buffer.bytes);
         constexpr bool BESIDE = FINISHED_IN_BOXES && Fused::MATRICES + Fused::KEPT > 0; // the first is for its arrays
-        const bool storing = by_engine && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
+        constexpr unsigned REGISTERS = Box::SUMS / SUMS_IN<Register>; // of a box
+        const bool storing = BY_ENGINE && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
         constexpr unsigned COPIES = SCARCE ? BOXES : 1; // how a box is stored is compiled once, if registers allow
         constexpr unsigned ROWS_AT_ONCE = COPIES == 1 && ROWS_64 * COUNT <= 160 ? 2 : 1; // as they and the code's length do
 #pragma unroll COPIES
@@ -134,28 +157,31 @@ template <typename Form> struct StoredTile {
             Box &box = boxes[BESIDE ? 1 : i % 2];
             const Finished here = box_at(i, tile, epilogue, c);
             const bool inside = !Form::IN_GROUPS || here.row + Box::ROWS <= c.height; // or else rows of the next group
-            const bool ends_so = Form::INSIDE || here.column + Box::COLUMNS <= c.width || c.width % Box::CHUNK == 0;
-            const bool aligned = by_engine && inside && ends_so, whole = aligned && is_full(i);
+            const bool whole = BY_ENGINE && inside && is_full(i);
             const auto wait_until_free = [&] { // until the last store of this box has read it
                 if (storing) tensor_copy::wait_until_read<BESIDE ? 0 : 1>();
                 wait_for_warpgroup(group);
             };
             if constexpr (FINISHED_IN_BOXES) {
+                Register own[REGISTERS];
+                take_box(own, sums, i);
                 const Finished next = box_at(i + 1, tile, epilogue, c);
-                if (!LINES_AHEAD) here.read_lines(lines.given);
+                if (!LINES_AHEAD) lines.ahead = here.read_lines_at_once(lines.given);
+                if (!APART_AHEAD && !lines.ahead) here.read_lines_apart(lines.given);
                 typename Finished::Sum numbers[Box::SUMS];
-#pragma unroll
-                for (unsigned j = 0; j < BOXES; ++j)
-                    if (i == j) {
-                        asm volatile(""); // NOTE: or the compiler selects each number from those of all boxes
-                        take_numbers(numbers, sums[j / BOXES_ACROSS], j % BOXES_ACROSS * Box::SUMS);
-                    }
-                here.template finish<LINES_AHEAD>(numbers, lines.given, next, i + 1 < BOXES, boxes[0], box, wait_until_free);
-            } else {
+                take_numbers(numbers, own);
+                here.template finish<LINES_AHEAD>(numbers, lines.given, next, i + 1 < BOXES, lines.ahead, boxes[0], box,
+                                                      wait_until_free);
+            } else if constexpr (sizeof(Result) == 2) {
                 wait_until_free();
 #pragma unroll
-                for (unsigned j = 0; j < BOXES; ++j)
+                for (unsigned j = 0; j < BOXES; ++j) // rounded and packed as they are chosen
                     if (i == j) box.put(sums[j / BOXES_ACROSS], j % BOXES_ACROSS * Box::SUMS);
+            } else {
+                Register own[REGISTERS];
+                take_box(own, sums, i);
+                wait_until_free();
+                box.put(own);
             }
             if (whole) tensor_copy::fence_stores();
             wait_for_warpgroup(group);
@@ -167,10 +193,12 @@ template <typename Form> struct StoredTile {
             }
             if (storing) tensor_copy::commit(); // each box is a group, if an empty one
             if (whole) continue;
-            if (aligned)
-                box.template store_chunks<LAST_LINES>(c, here.row, here.column);
-            else
+            if constexpr (!BY_ENGINE)
                 box.template store_runs<ROWS_AT_ONCE>(c, here.row, here.column, is_full(i) ? Box::LINES : LAST_LINES);
+            else if (is_full(i))
+                box.template store_chunks<Box::LINES>(c, here.row, here.column);
+            else
+                box.template store_chunks<LAST_LINES>(c, here.row, here.column);
         }
         // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
         if (BOXES % 2 && storing) tensor_copy::commit();

@@ -48,14 +48,14 @@ inline __device__ unsigned narrow_sums(const Register (&sums)[COUNT], unsigned f
         return narrow_pair<T>(sum_pair(sums, first));
 }
 
-// Sums as numbers, from the one on that `first` says, which the compiler has to know; 0 behind the last.
-template <typename Number, unsigned TAKEN, typename Register, unsigned COUNT>
-inline __device__ void take_numbers(Number (&taken)[TAKEN], const Register (&sums)[COUNT], unsigned first)
+// Sums as numbers.
+template <typename Number, unsigned ALL, typename Register, unsigned COUNT>
+inline __device__ void take_numbers(Number (&taken)[ALL], const Register (&sums)[COUNT])
 {
+    static_assert(ALL == COUNT * SUMS_IN<Register>, "all of them");
 #pragma unroll
-    for (unsigned i = 0; i < TAKEN; i += 2) {
-        const bool exists = first + i < COUNT * SUMS_IN<Register>;
-        const auto pair = sum_pair(sums, exists ? first + i : 0);
-        taken[i] = exists ? pair.x : 0, taken[i + 1] = exists ? pair.y : 0;
+    for (unsigned i = 0; i < ALL; i += 2) {
+        const auto pair = sum_pair(sums, i);
+        taken[i] = pair.x, taken[i + 1] = pair.y;
     }
 }

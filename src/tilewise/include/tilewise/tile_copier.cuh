@@ -32,11 +32,11 @@ inline __device__ void load_rest(uint4 &chunk, const Element *from, unsigned byt
     if (bytes > 0 && bytes < sizeof(chunk)) chunk = load_halves(from, bytes / sizeof(Element));
 }
 
-// Starts to copy the first `bytes` of a chunk, and zeros for the others; if WHOLE, all or none.
-template <unsigned WIDTH, bool WHOLE, typename Element>
+// Starts to copy the first `bytes` of a chunk, and zeros for the others; if WHOLE_CHUNKS, all or none.
+template <unsigned WIDTH, bool WHOLE_CHUNKS, typename Element>
 inline __device__ void start_copy(uint4 *to, const Element *from, unsigned bytes)
 {
-    if constexpr (WIDTH == 16 && WHOLE) {
+    if constexpr (WIDTH == 16 && WHOLE_CHUNKS) {
         async_copy::start_16_or_zero(to, from, bytes > 0);
     } else if constexpr (WIDTH == 16) {
         async_copy::start_mostly_16(to, from, bytes);
@@ -51,9 +51,9 @@ inline __device__ void start_copy(uint4 *to, const Element *from, unsigned bytes
 }
 
 // One thread's share in copying an operand's tiles, step after step: one chunk of every APART-th line. What lies
-// outside of the matrix is not read; zeros stand for it, which add nothing. WHOLE: no chunk ends outside of it that begins
+// outside of the matrix is not read; zeros stand for it, which add nothing. WHOLE_CHUNKS: no chunk ends outside of it that begins
 // inside, which takes fewer instructions.
-template <typename Element, typename Tile, unsigned STEP_K, unsigned BLOCK_THREADS, unsigned WIDTH, bool WHOLE>
+template <typename Element, typename Tile, unsigned STEP_K, unsigned BLOCK_THREADS, unsigned WIDTH, bool WHOLE_CHUNKS>
 class Copier {
     static constexpr unsigned CHUNKS = Tile::CHUNKS, CHUNK = Tile::PER_CHUNK;
     static constexpr unsigned APART = BLOCK_THREADS / CHUNKS;
@@ -102,7 +102,7 @@ class Copier {
         if constexpr (NO_REGISTERS) {
 #pragma unroll(WIDTH == 16 ? SHARE : 1)
             for (unsigned i = 0; i < SHARE; ++i)
-                start_copy<WIDTH, WHOLE>(in(tile, i), at(i), bytes(i));
+                start_copy<WIDTH, WHOLE_CHUNKS>(in(tile, i), at(i), bytes(i));
         } else {
 #pragma unroll
             for (unsigned i = 0; i < SHARE; ++i)
@@ -126,8 +126,8 @@ class Copier {
 };
 
 // The same element by element. Lanes take neighbours in a line, so that a warp reads few lines of the cache at once.
-template <typename Element, typename Tile, unsigned STEP_K, unsigned BLOCK_THREADS, bool WHOLE>
-class Copier<Element, Tile, STEP_K, BLOCK_THREADS, 2, WHOLE> {
+template <typename Element, typename Tile, unsigned STEP_K, unsigned BLOCK_THREADS, bool WHOLE_CHUNKS>
+class Copier<Element, Tile, STEP_K, BLOCK_THREADS, 2, WHOLE_CHUNKS> {
     static constexpr unsigned CHUNK = Tile::PER_CHUNK, LENGTH = Tile::CHUNKS * CHUNK; // of a line
     static constexpr unsigned SHARE = Tile::ROWS * LENGTH / BLOCK_THREADS;
     static_assert(SHARE * LANES % LENGTH == 0, "a warp has whole lines");

@@ -156,19 +156,20 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
     using SumPair = decltype(tensor_core::row_pair(at[0][0], 0)); // float2, or double2
     using Wide = decltype(SumPair().x);
 
-    // Writes them to C, 16 rows at a time by way of shared memory. NARROW rounds two neighbours. AS_ALIGNED: by accesses
-    // of 8 and 4 bytes where 16 cannot be, which makes the code longer.
-    template <auto NARROW, bool AS_ALIGNED = false, typename Result, typename Place>
+    // Writes them to C, 16 rows at a time by way of shared memory. NARROW rounds two neighbours.
+    template <auto NARROW, Access ACCESS = Access::WIDE, typename Result, typename Place>
     __device__ void write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
                           RowStage<Result, N> &stage)
     {
-        const unsigned access = AS_ALIGNED ? widest_store(c) : aligned_16(c);
+        const unsigned access = ACCESS == Access::AS_ALIGNED ? widest_store(c) : aligned_16(c);
 #pragma unroll 1
         for (unsigned i = 0; i < DOWN; ++i) {
             const unsigned row = block_row + place.row + i * 16, column = block_column + place.column;
             put_first_row<NARROW>(stage);
             __syncwarp();
-            if constexpr (AS_ALIGNED)
+            if constexpr (ACCESS == Access::ALL_WIDE)
+                stage.write_whole(c, row, column);
+            else if constexpr (ACCESS == Access::AS_ALIGNED)
                 stage.write_as_aligned(c, row, column, access);
             else
                 stage.write(c, row, column, access);
@@ -180,8 +181,8 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
     // The same where more is to be done than to round: `finish` makes results of two neighbours, told where in C they
     // lie, and whether all of these rows lie inside of it. It is called with them in shared memory, so that a warp goes
     // along a row of C; for several pairs at once, so that what it loads for one does not wait for another, but of float64,
-    // whose functions take too many registers.
-    template <typename Result, typename Place, typename Finish>
+    // whose functions take too many registers. ALL_INSIDE: there is no row or column beyond C's.
+    template <Access ACCESS, bool ALL_INSIDE, typename Result, typename Place, typename Finish>
     __device__ void finish_and_write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
                                      RowStage<Wide, N> &sums, const Finish &finish)
     {
@@ -191,12 +192,16 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
             const unsigned row = block_row + place.row + i * 16, column = block_column + place.column;
             put_first_row<keep_pair<SumPair>>(sums);
             __syncwarp();
-            if (row + 16 <= c.height && column + N <= c.width)
+            if (ALL_INSIDE || (row + 16 <= c.height && column + N <= c.width))
                 finish_rows<Result, sizeof(Wide) == 4 ? 4 : 1, true>(sums, row, column, finish);
             else
                 finish_rows<Result, 1, false>(sums, row, column, finish);
             __syncwarp();
-            reinterpret_cast<RowStage<Result, N> &>(sums).write_as_aligned(c, row, column, access);
+            auto &results = reinterpret_cast<RowStage<Result, N> &>(sums);
+            if constexpr (ACCESS == Access::ALL_WIDE)
+                results.write_whole(c, row, column);
+            else
+                results.write_as_aligned(c, row, column, access);
             __syncwarp();
             move_up();
         }

@@ -161,42 +161,6 @@ template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
     TILEWISE_WIDTH(N, float, "+f", COUNT, __VA_ARGS__) \
     TILEWISE_WIDTH(N, int, "+r", COUNT, __VA_ARGS__)
 
-// The instructions for so many registers of sums of a thread: half as many as it has columns, or a quarter in pairs.
-TILEWISE_WIDTHS(8, 4, 4, 5, 6, 7, 8, 9, 10)
-TILEWISE_WIDTHS(16, 8, 8, 9, 10, 11, 12, 13, 14)
-TILEWISE_WIDTHS(32, 16, 16, 17, 18, 19, 20, 21, 22)
-TILEWISE_WIDTHS(48, 24, 24, 25, 26, 27, 28, 29, 30)
-TILEWISE_WIDTHS(64, 32, 32, 33, 34, 35, 36, 37, 38)
-TILEWISE_WIDTHS(80, 40, 40, 41, 42, 43, 44, 45, 46)
-TILEWISE_WIDTHS(96, 48, 48, 49, 50, 51, 52, 53, 54)
-TILEWISE_WIDTHS(112, 56, 56, 57, 58, 59, 60, 61, 62)
-TILEWISE_WIDTHS(128, 64, 64, 65, 66, 67, 68, 69, 70)
-TILEWISE_WIDTHS(144, 72, 72, 73, 74, 75, 76, 77, 78)
-TILEWISE_WIDTHS(160, 80, 80, 81, 82, 83, 84, 85, 86)
-TILEWISE_WIDTHS(176, 88, 88, 89, 90, 91, 92, 93, 94)
-TILEWISE_WIDTHS(192, 96, 96, 97, 98, 99, 100, 101, 102)
-TILEWISE_WIDTHS(208, 104, 104, 105, 106, 107, 108, 109, 110)
-TILEWISE_WIDTHS(224, 112, 112, 113, 114, 115, 116, 117, 118)
-TILEWISE_WIDTHS(240, 120, 120, 121, 122, 123, 124, 125, 126)
-TILEWISE_WIDTHS(256, 128, 128, 129, 130, 131, 132, 133, 134)
-TILEWISE_WIDTH(8, unsigned, "+r", 2, 2, 3, 4, 5, 6, 7, 8)
-TILEWISE_WIDTH(16, unsigned, "+r", 4, 4, 5, 6, 7, 8, 9, 10)
-TILEWISE_WIDTH(32, unsigned, "+r", 8, 8, 9, 10, 11, 12, 13, 14)
-TILEWISE_WIDTH(48, unsigned, "+r", 12, 12, 13, 14, 15, 16, 17, 18)
-TILEWISE_WIDTH(64, unsigned, "+r", 16, 16, 17, 18, 19, 20, 21, 22)
-TILEWISE_WIDTH(80, unsigned, "+r", 20, 20, 21, 22, 23, 24, 25, 26)
-TILEWISE_WIDTH(96, unsigned, "+r", 24, 24, 25, 26, 27, 28, 29, 30)
-TILEWISE_WIDTH(112, unsigned, "+r", 28, 28, 29, 30, 31, 32, 33, 34)
-TILEWISE_WIDTH(128, unsigned, "+r", 32, 32, 33, 34, 35, 36, 37, 38)
-TILEWISE_WIDTH(144, unsigned, "+r", 36, 36, 37, 38, 39, 40, 41, 42)
-TILEWISE_WIDTH(160, unsigned, "+r", 40, 40, 41, 42, 43, 44, 45, 46)
-TILEWISE_WIDTH(176, unsigned, "+r", 44, 44, 45, 46, 47, 48, 49, 50)
-TILEWISE_WIDTH(192, unsigned, "+r", 48, 48, 49, 50, 51, 52, 53, 54)
-TILEWISE_WIDTH(208, unsigned, "+r", 52, 52, 53, 54, 55, 56, 57, 58)
-TILEWISE_WIDTH(224, unsigned, "+r", 56, 56, 57, 58, 59, 60, 61, 62)
-TILEWISE_WIDTH(240, unsigned, "+r", 60, 60, 61, 62, 63, 64, 65, 66)
-TILEWISE_WIDTH(256, unsigned, "+r", 64, 64, 65, 66, 67, 68, 69, 70)
-
 // The same with A in registers, four of each instruction from A on; then the descriptor of B, how far apart those are, and
 // what follows the sums: TYPES, and END of the first instruction and of the others.
 #define TILEWISE_OF(a, i) "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3])
@@ -216,14 +180,100 @@ TILEWISE_WIDTH(256, unsigned, "+r", 64, 64, 65, 66, 67, 68, 69, 70)
                        "n"(APART<!B_ALONG_N>), "C"(TYPES<Element, float>), "C"(END_FROM_REGISTERS<ADDS, B_ALONG_N>), \
                        "C"(END_FROM_REGISTERS<true, B_ALONG_N>)); \
     }
-TILEWISE_FROM_REGISTERS(8, 4, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24)
-TILEWISE_FROM_REGISTERS(16, 8, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28)
-TILEWISE_FROM_REGISTERS(32, 16, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36)
-TILEWISE_FROM_REGISTERS(48, 24, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44)
-TILEWISE_FROM_REGISTERS(64, 32, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52)
-TILEWISE_FROM_REGISTERS(128, 64, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84)
-TILEWISE_FROM_REGISTERS(256, 128, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143,
-                        144, 145, 146, 147, 148)
+
+// All instructions of a width, for so many registers of sums of a thread: half as many as it has columns, or a quarter in
+// pairs.
+#define TILEWISE_ALL_OF_8 \
+    TILEWISE_WIDTHS(8, 4, 4, 5, 6, 7, 8, 9, 10) \
+    TILEWISE_WIDTH(8, unsigned, "+r", 2, 2, 3, 4, 5, 6, 7, 8) \
+    TILEWISE_FROM_REGISTERS(8, 4, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24)
+#define TILEWISE_ALL_OF_16 \
+    TILEWISE_WIDTHS(16, 8, 8, 9, 10, 11, 12, 13, 14) \
+    TILEWISE_WIDTH(16, unsigned, "+r", 4, 4, 5, 6, 7, 8, 9, 10) \
+    TILEWISE_FROM_REGISTERS(16, 8, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, \
+        27, 28)
+#define TILEWISE_ALL_OF_32 \
+    TILEWISE_WIDTHS(32, 16, 16, 17, 18, 19, 20, 21, 22) \
+    TILEWISE_WIDTH(32, unsigned, "+r", 8, 8, 9, 10, 11, 12, 13, 14) \
+    TILEWISE_FROM_REGISTERS(32, 16, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, \
+        35, 36)
+#define TILEWISE_ALL_OF_48 \
+    TILEWISE_WIDTHS(48, 24, 24, 25, 26, 27, 28, 29, 30) \
+    TILEWISE_WIDTH(48, unsigned, "+r", 12, 12, 13, 14, 15, 16, 17, 18) \
+    TILEWISE_FROM_REGISTERS(48, 24, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, \
+        43, 44)
+#define TILEWISE_ALL_OF_64 \
+    TILEWISE_WIDTHS(64, 32, 32, 33, 34, 35, 36, 37, 38) \
+    TILEWISE_WIDTH(64, unsigned, "+r", 16, 16, 17, 18, 19, 20, 21, 22) \
+    TILEWISE_FROM_REGISTERS(64, 32, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, \
+        51, 52)
+#define TILEWISE_ALL_OF_80 \
+    TILEWISE_WIDTHS(80, 40, 40, 41, 42, 43, 44, 45, 46) \
+    TILEWISE_WIDTH(80, unsigned, "+r", 20, 20, 21, 22, 23, 24, 25, 26)
+#define TILEWISE_ALL_OF_96 \
+    TILEWISE_WIDTHS(96, 48, 48, 49, 50, 51, 52, 53, 54) \
+    TILEWISE_WIDTH(96, unsigned, "+r", 24, 24, 25, 26, 27, 28, 29, 30)
+#define TILEWISE_ALL_OF_112 \
+    TILEWISE_WIDTHS(112, 56, 56, 57, 58, 59, 60, 61, 62) \
+    TILEWISE_WIDTH(112, unsigned, "+r", 28, 28, 29, 30, 31, 32, 33, 34)
+#define TILEWISE_ALL_OF_128 \
+    TILEWISE_WIDTHS(128, 64, 64, 65, 66, 67, 68, 69, 70) \
+    TILEWISE_WIDTH(128, unsigned, "+r", 32, 32, 33, 34, 35, 36, 37, 38) \
+    TILEWISE_FROM_REGISTERS(128, 64, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, \
+        82, 83, 84)
+#define TILEWISE_ALL_OF_144 \
+    TILEWISE_WIDTHS(144, 72, 72, 73, 74, 75, 76, 77, 78) \
+    TILEWISE_WIDTH(144, unsigned, "+r", 36, 36, 37, 38, 39, 40, 41, 42)
+#define TILEWISE_ALL_OF_160 \
+    TILEWISE_WIDTHS(160, 80, 80, 81, 82, 83, 84, 85, 86) \
+    TILEWISE_WIDTH(160, unsigned, "+r", 40, 40, 41, 42, 43, 44, 45, 46)
+#define TILEWISE_ALL_OF_176 \
+    TILEWISE_WIDTHS(176, 88, 88, 89, 90, 91, 92, 93, 94) \
+    TILEWISE_WIDTH(176, unsigned, "+r", 44, 44, 45, 46, 47, 48, 49, 50)
+#define TILEWISE_ALL_OF_192 \
+    TILEWISE_WIDTHS(192, 96, 96, 97, 98, 99, 100, 101, 102) \
+    TILEWISE_WIDTH(192, unsigned, "+r", 48, 48, 49, 50, 51, 52, 53, 54)
+#define TILEWISE_ALL_OF_208 \
+    TILEWISE_WIDTHS(208, 104, 104, 105, 106, 107, 108, 109, 110) \
+    TILEWISE_WIDTH(208, unsigned, "+r", 52, 52, 53, 54, 55, 56, 57, 58)
+#define TILEWISE_ALL_OF_224 \
+    TILEWISE_WIDTHS(224, 112, 112, 113, 114, 115, 116, 117, 118) \
+    TILEWISE_WIDTH(224, unsigned, "+r", 56, 56, 57, 58, 59, 60, 61, 62)
+#define TILEWISE_ALL_OF_240 \
+    TILEWISE_WIDTHS(240, 120, 120, 121, 122, 123, 124, 125, 126) \
+    TILEWISE_WIDTH(240, unsigned, "+r", 60, 60, 61, 62, 63, 64, 65, 66)
+#define TILEWISE_ALL_OF_256 \
+    TILEWISE_WIDTHS(256, 128, 128, 129, 130, 131, 132, 133, 134) \
+    TILEWISE_WIDTH(256, unsigned, "+r", 64, 64, 65, 66, 67, 68, 69, 70) \
+    TILEWISE_FROM_REGISTERS(256, 128, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, \
+        142, 143, 144, 145, 146, 147, 148)
+
+// Those of the kernel's width alone, if it says which: the others take 13 ms to compile.
+#ifdef INSTRUCTION_N
+#define TILEWISE_ALL_OF(N) TILEWISE_ALL_OF_##N
+#define TILEWISE_INSTRUCTIONS(N) TILEWISE_ALL_OF(N)
+TILEWISE_INSTRUCTIONS(INSTRUCTION_N)
+#undef TILEWISE_INSTRUCTIONS
+#undef TILEWISE_ALL_OF
+#else
+TILEWISE_ALL_OF_8
+TILEWISE_ALL_OF_16
+TILEWISE_ALL_OF_32
+TILEWISE_ALL_OF_48
+TILEWISE_ALL_OF_64
+TILEWISE_ALL_OF_80
+TILEWISE_ALL_OF_96
+TILEWISE_ALL_OF_112
+TILEWISE_ALL_OF_128
+TILEWISE_ALL_OF_144
+TILEWISE_ALL_OF_160
+TILEWISE_ALL_OF_176
+TILEWISE_ALL_OF_192
+TILEWISE_ALL_OF_208
+TILEWISE_ALL_OF_224
+TILEWISE_ALL_OF_240
+TILEWISE_ALL_OF_256
+#endif
 
 // sums (64×N) += a (64×K) · b (K×N), where a thread has sums of half as many columns, 8 or a multiple of 16: float32 each,
 // packed pairs of float16, or int32 of int8. K is 128 bytes: 128 elements of 8 bits, 64 of 16, or 32 float32 in tf32, of
@@ -261,6 +311,23 @@ inline __device__ void multiply(float32 (&sums)[COUNT], const unsigned (&a)[4][4
     issue<Element, B_ALONG_N, false>(sums, a, b);
 }
 
+#undef TILEWISE_ALL_OF_8
+#undef TILEWISE_ALL_OF_16
+#undef TILEWISE_ALL_OF_32
+#undef TILEWISE_ALL_OF_48
+#undef TILEWISE_ALL_OF_64
+#undef TILEWISE_ALL_OF_80
+#undef TILEWISE_ALL_OF_96
+#undef TILEWISE_ALL_OF_112
+#undef TILEWISE_ALL_OF_128
+#undef TILEWISE_ALL_OF_144
+#undef TILEWISE_ALL_OF_160
+#undef TILEWISE_ALL_OF_176
+#undef TILEWISE_ALL_OF_192
+#undef TILEWISE_ALL_OF_208
+#undef TILEWISE_ALL_OF_224
+#undef TILEWISE_ALL_OF_240
+#undef TILEWISE_ALL_OF_256
 #undef TILEWISE_FOUR
 #undef TILEWISE_OF
 #undef TILEWISE_FROM_REGISTERS

@@ -10,6 +10,10 @@
 // results unless its rows and columns have elements so small, beside others of their line, that they lost bits which
 // float32 keeps: then another launch computes them in float32, as it does where there are infinities or NaN.
 // Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16.
+#ifndef BLOCK_N
+#define BLOCK_N 128
+#endif
+#define INSTRUCTION_N BLOCK_N // says wgmma.cuh what to compile
 #include <tilewise/dependent_launch.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/matrix.cuh>
@@ -25,9 +29,6 @@
 
 #ifndef BLOCK_M
 #define BLOCK_M 256
-#endif
-#ifndef BLOCK_N
-#define BLOCK_N 128
 #endif
 #ifndef CONSUMERS // warpgroups that multiply, below one another
 #define CONSUMERS 2

@@ -66,6 +66,15 @@ using namespace warp_tile;
 #ifndef WHOLE_COPIES // 1: those of 16 bytes bring all of them, or none
 #define WHOLE_COPIES 0
 #endif
+#ifndef WHOLE // 1: C has whole tiles alone
+#define WHOLE 0
+#endif
+#ifndef WHOLE_ROWS // 1: C's rows begin and end at multiples of 16 bytes
+#define WHOLE_ROWS 0
+#endif
+#ifndef SINGLE // 1: there is one product, no stack
+#define SINGLE 0
+#endif
 #ifndef ELEMENT
 #define ELEMENT float16 // or bfloat16, float32 (multiplied in tf32), float64, int8, from Ampere on, or float8
 #endif
@@ -99,6 +108,7 @@ template <> struct SumBeyond<true> {
 };
 using Sum = SumBeyond<Scales::ANY>::Type;
 
+constexpr Access ACCESS = WHOLE_ROWS ? Access::ALL_WIDE : Access::AS_ALIGNED;
 constexpr bool AMPERE = __CUDA_ARCH__ >= 800;
 constexpr bool FLOAT8 = sizeof(Element) == 1 && !SAME<Element, int8>; // of whose sums the tensor cores keep too few places
 constexpr bool IN_RUNS = FLOAT8 || Scales::ANY;                       // which has scales in common
@@ -316,14 +326,14 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
                                      const WarpPlace &place, const Epilogue &epilogue)
 {
     if constexpr (Epilogue::PLAIN) {
-        sums.write<round_pair<Pair>, true>(c, row, column, place, rows);
+        sums.write<round_pair<Pair>, ACCESS>(c, row, column, place, rows);
     } else if constexpr (Epilogue::has_sums()) {
         typename Epilogue::template Added<1> all[2];
         const FinishAndAdd<WARP_N, round_pair<Pair>, Epilogue> finish = {epilogue, c.height, c.width, all};
-        sums.finish_and_write(c, row, column, place, rows, finish);
+        sums.finish_and_write<ACCESS, WHOLE>(c, row, column, place, rows, finish);
         finish.put_columns(row + place.row, column + place.column, WARP_M);
     } else {
-        sums.finish_and_write(c, row, column, place, rows, Finish{epilogue, c.height, c.width});
+        sums.finish_and_write<ACCESS, WHOLE>(c, row, column, place, rows, Finish{epilogue, c.height, c.width});
     }
 }
 
@@ -354,9 +364,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const unsigned tiles = tile_rows * tile_columns;
     const Share share =
         TAIL ? Share::in_tail(blockIdx.x, tiles, whole) : Share{blockIdx.x, SPLIT > 1 ? blockIdx.y : 0, SPLIT > 1};
-    const unsigned matrix = share.tile / tiles;
-    const InStack which = stack[matrix];
-    const TileIndex tile = grouped(share.tile % tiles, tile_rows, tile_columns);
+    const unsigned matrix = SINGLE ? 0 : share.tile / tiles;
+    const InStack which = SINGLE ? InStack{} : stack[matrix];
+    const TileIndex tile = grouped(SINGLE ? share.tile : share.tile % tiles, tile_rows, tile_columns);
     const unsigned row = tile.row * BLOCK_M, column = tile.column * BLOCK_N;
 
     const unsigned all = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0), part = share.part;

@@ -69,6 +69,11 @@ COPY_LEAST = 2**20  # elements
 LINE_PADDING, PADDED_LEAST = 32, 32  # bytes of a line in shared memory; elements of the shortest such line
 NARROW_MOST = 180  # sums and elements of a step that a thread has registers for
 SPLITS = tuple(range(1, 17))
+PROMISES = {
+    "whole": "must be 0 where C ends within tiles",
+    "whole_rows": "must be 0 where C's rows begin or end anywhere",
+    "single": "must be 0 for a stack",
+}
 PROPOSED_SPLITS = (2, 4, 8, 16)  # of all tiles; of the last ones any
 
 
@@ -317,6 +322,16 @@ def narrowest(settings: Settings) -> int:
     return min(int(settings["a_bytes"]), int(settings["b_bytes"]))
 
 
+def promises(operands: Operands, settings: Settings) -> dict[str, int]:
+    """What is compiled for C and the number of products alone."""
+    c, tile = operands.c, shape_of(settings).tile
+    return {
+        "whole": int(c.rows % tile.m == 0 and c.columns % tile.n == 0),
+        "whole_rows": int(line_bytes(c) == ALIGNMENT_MOST and ends_whole(c)),
+        "single": int(operands.batch == 1),
+    }
+
+
 def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if unfit := refuse_types(operands, settings) or refuse_sizes(operands, "mma", MOST_SIZE):
         return unfit
@@ -342,6 +357,9 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if str(settings["partition"]) not in shapes:
         rule = f"must be one of {', '.join(shapes)} for {settings['element']}"
         return ArgumentError("partition", rule, settings["partition"])
+    for name, holds in promises(operands, settings).items():
+        if settings[name] and not holds:
+            return ArgumentError(name, PROMISES[name], settings[name])
     if (settings["element"] == "float64") != (settings["result"] == "float64"):
         rule = f"must be {'float64' if settings['element'] == 'float64' else 'another type'} for mma"
         return ArgumentError("result", f"{rule} with {settings['element']}", settings["result"])
@@ -534,6 +552,7 @@ def defines(settings: Settings) -> dict[str, object]:
         **name_defines(
             settings, "stages", "split", "a_in_rows", "b_in_rows", "a_bytes", "b_bytes", "whole_copies"
         ),
+        **name_defines(settings, "whole", "whole_rows", "single"),
         **name_defines(settings, "element", "result", "pointers"),
         **define_bytes(settings),
         "ACCUMULATE": "float16" if settings["accumulate"] == "float16" else sum_type(settings),
@@ -568,6 +587,9 @@ SPEC = KernelSpec(
         "a_bytes": (16, 8, 4, 2),  # of an access
         "b_bytes": (16, 8, 4, 2),
         "whole_copies": (0, 1),  # whether those of 16 bytes bring all of them, or none
+        "whole": (0, 1),  # C has whole tiles alone
+        "whole_rows": (0, 1),  # its rows begin and end at multiples of 16 bytes
+        "single": (0, 1),  # there is one product, no stack
         "accumulate": ("float32", "float16"),  # what sums are kept in, but of float64 and int8
         "pointers": TABLE_SIZES,
         **BYTE_SETTINGS,
@@ -577,6 +599,7 @@ SPEC = KernelSpec(
     proposes_on=proposes_on,
     workspace=workspace_bytes,
     candidates=candidates,
+    promises=promises,
     element_types=tuple(SHAPES_OF),
     arithmetic={"float32": ("tf32",), "float16": (None, "f16")},
     accumulate=sum_type,

@@ -17,6 +17,10 @@
 // device, and blocks walk over the tiles of all of them.
 // Tiles: block BLOCK_M×BLOCK_N×64, warpgroup WARPGROUP_M×BLOCK_N×64, instruction 64×BLOCK_N×16; in tf32 half as deep,
 // of 8 bits twice.
+#ifndef BLOCK_N
+#define BLOCK_N 256
+#endif
+#define INSTRUCTION_N BLOCK_N // says wgmma.cuh what to compile
 #include <tilewise/block_tiles.cuh>
 #include <tilewise/cluster.cuh>
 #include <tilewise/dependent_launch.cuh>
@@ -36,9 +40,6 @@
 
 #ifndef BLOCK_M
 #define BLOCK_M 128
-#endif
-#ifndef BLOCK_N
-#define BLOCK_N 256
 #endif
 #ifndef CONSUMERS // warpgroups that multiply
 #define CONSUMERS 2
@@ -79,8 +80,11 @@
 #ifndef GROUPED // 1: the stack of B has a matrix for each group of A's rows, and A and C are none
 #define GROUPED 0
 #endif
-#ifndef WHOLE // 1: C has whole tiles alone, and rows that begin at multiples of 16 bytes
+#ifndef WHOLE // 1: C has whole tiles alone, whole rows, and the epilogue's arrays rows that begin so
 #define WHOLE 0
+#endif
+#ifndef WHOLE_ROWS // 1: C's rows begin and end at multiples of 16 bytes
+#define WHOLE_ROWS WHOLE
 #endif
 #ifndef ELEMENT
 #define ELEMENT bfloat16 // or float16, float8_e4m3fn, float8_e5m2, int8, or float32, which is multiplied in tf32
@@ -161,7 +165,7 @@ struct StoredForm {
     static constexpr unsigned ROWS_64 = ::ROWS_64, COLUMNS = WARPGROUP_N, WARPGROUPS = CONSUMERS;
     static constexpr bool TRANSPOSED = EXCHANGED, OF_STACK = STACKED, IN_GROUPS = GROUPED;
     static constexpr bool IN_PARTS = PARTS > 1, IN_CLUSTERS = SPLIT > 1;
-    static constexpr bool INSIDE = WHOLE;
+    static constexpr bool INSIDE = WHOLE, HAS_WHOLE_ROWS = WHOLE_ROWS;
     static constexpr bool SCARCE = Scales::ANY || (IN_STEPS && !Fused::PLAIN) || (WIDENS && WARPGROUP_N > 192);
 };
 using Stored = StoredTile<StoredForm>;
@@ -259,14 +263,14 @@ using PartialSums =
     ClusterSums<EXCHANGED ? BLOCK_N : BLOCK_M, EXCHANGED ? BLOCK_M : BLOCK_N, SumRegisterOf<ACCUMULATE>::Wide>;
 static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
 
-// The maps describe A and B, and C if `by_engine`, which says whether its rows begin at multiples of 16 bytes; `end_a` and
-// `end_b` A and B by boxes for their last tiles, where those are smaller and their rows lie along K.
+// The maps describe A and B, and C if it has WHOLE_ROWS; `end_a` and `end_b` A and B by boxes for their last tiles, where
+// those are smaller and their rows lie along K. `wide` says whether C's rows begin at multiples of 16 bytes.
 // `matrices` are in the stack; or there are as many groups of rows, which end where `group_ends` has.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     wgmma_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
                const __grid_constant__ TensorMap map_c, const __grid_constant__ TensorMap end_a,
                const __grid_constant__ TensorMap end_b, Strided<Result> c, unsigned depth, unsigned matrices,
-               const __grid_constant__ Stack stack, unsigned by_engine,
+               const __grid_constant__ Stack stack, unsigned wide,
 #if GROUPED
                const int *group_ends,
 #endif
@@ -287,7 +291,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     // The same in all lanes: told so, the compiler keeps it, and what follows from it, out of their own registers.
     const unsigned group = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);
     const Extents product = {EXCHANGED ? c.columns : c.rows, EXCHANGED ? c.rows : c.columns};
-    const bool aligned = WHOLE || by_engine; // as the engine stores
     Tiles tiles(product.height, product.width, matrices, stack.inner_count, group_ends);
     const Steps steps(depth, PARTS > 1 ? tiles.matrix().inner : 0, tiles.rank);
 
@@ -318,7 +321,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     if (group == CONSUMERS) {
         if (SHIFT_REGISTERS) warpgroup::give_registers<PRODUCER_REGISTERS>();
         if (GROUPED ? threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP : threadIdx.x == CONSUMERS * WARPGROUP)
-            for (bool any = GROUPED ? tiles.find() : found; any; any = tiles.find_next()) {
+            for (bool any = GROUPED ? tiles.find() : found; any; tiles.skip(1), any = tiles.find()) {
                 const Place tile = tiles.here;
                 const Loaded own = ends ? Loaded(tile, product) : Loaded(tile);
                 const InStack from_a = stack.of_a(tile.which), from_b = stack.of_b(tile.which);
@@ -329,7 +332,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                 if (GROUPED) __syncwarp();
             }
         else if (ScalesOfStage::ANY && threadIdx.x / WARP == CONSUMERS * WARPGROUP / WARP + 1)
-            for (bool any = GROUPED ? tiles.find() : found; any; any = tiles.find_next()) {
+            for (bool any = GROUPED ? tiles.find() : found; any; tiles.skip(1), any = tiles.find()) {
                 const InStack which = PARTS > 1 ? InStack{} : tiles.here.which;
                 copy_scales(shared, scales.in_stack(which, which), tiles.here, steps, turn);
             }
@@ -340,8 +343,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         const unsigned begin = PINGPONG ? 0 : group * WARPGROUP_M; // of its rows in the tile
         bool waits = PINGPONG && group > 0;
         if (PINGPONG) turn.skip(group * steps.count());
-        bool any = waits ? tiles.find_next(group) : tiles.find();
-        for (; any; any = tiles.find_next(PINGPONG ? CONSUMERS : 1)) {
+        if (PINGPONG) tiles.skip(group);
+        for (; tiles.find(); tiles.skip(PINGPONG ? CONSUMERS : 1)) {
             Place tile = tiles.here;
             if (has_one) clear_rest(shared, {tile, product}, steps.count());
 #if PARTS > 1
@@ -372,12 +375,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                     partial.put<EXCHANGED>(sums.at[i], begin + i * INSTRUCTION_M);
                 cluster::wait_for_all_stores();
                 const unsigned row = EXCHANGED ? tile.column : tile.row, column = EXCHANGED ? tile.row : tile.column;
-                partial.add_share<SPLIT, CONSUMERS * WARPGROUP>(tiles.rank, row, column, matrix, here, aligned);
+                partial.add_share<SPLIT, CONSUMERS * WARPGROUP>(tiles.rank, row, column, matrix, here, WHOLE_ROWS || wide);
             } else {
-                Stored::store(shared.results[group], sums.at, lines, group, own, map_c, here, matrix, aligned);
+                Stored::store(shared.results[group], sums.at, lines, group, own, map_c, here, matrix, WHOLE_ROWS || wide);
             }
         }
-        Stored::wait_for_engine(aligned);
+        Stored::wait_for_engine();
     }
     __syncwarp();
     if (CLUSTER > 1) cluster::wait_for_all(); // nobody may end while another reads or arrives here

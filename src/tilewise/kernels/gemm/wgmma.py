@@ -32,6 +32,7 @@ from tilewise.kernels.gemm.wgmma_lies import (
     cluster_of,
     clusters,
     exchange,
+    has_whole_rows,
     is_aligned,
     is_readable,
     is_whole,
@@ -106,7 +107,10 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         if not is_aligned(lines_of(operand, settings[name])):
             return ArgumentError(name, "must be as the operand lies", settings[name])
     if settings["whole"] and not is_whole(operands, settings):
-        return ArgumentError("whole", "must be 0 where C ends within tiles, or its rows begin anywhere", 1)
+        rule = "must be 0 where C ends within tiles, or rows of it or of the epilogue's arrays begin anywhere"
+        return ArgumentError("whole", rule, 1)
+    if settings["whole_rows"] and not has_whole_rows(operands.c):
+        return ArgumentError("whole_rows", "must be 0 where C's rows begin or end anywhere", 1)
     inner = operands.inner(STACK_AXES)
     if bool(settings["stacked"]) != (inner.batch > 1):
         return ArgumentError("stacked", "must be 1 for a stack, else 0", settings["stacked"])
@@ -287,9 +291,14 @@ def _end_map(rows: Operand, along_k: bool, size: int, sharers: int, stack: tuple
 
 def _result_map(c: Operand, shape: Shape, stack: tuple[int, ...]) -> MapSlot | Slot:
     """The tensor map of C; if the engine cannot store it, as many zeros."""
-    if not is_aligned(c) or c.itemsize == 1:
+    if not has_whole_rows(c) or c.itemsize == 1:
         return Slot(bytes(BYTES))
     return c.map((shape.box_rows, ROW_BYTES // c.itemsize), ROW_BYTES, stack)
+
+
+def promises(operands: Operands, settings: Settings) -> dict[str, int]:
+    """What is compiled for C alone: where it ends."""
+    return {"whole": int(is_whole(operands, settings)), "whole_rows": int(has_whole_rows(operands.c))}
 
 
 def workspace_bytes(operands: Operands, settings: Settings) -> int:
@@ -391,7 +400,16 @@ def defines(settings: Settings) -> dict[str, object]:
         "CLUSTER_M": down,
         "CLUSTER_N": across,
         **name_defines(
-            settings, "split", "parts", "a_in_rows", "b_in_rows", "stacked", "grouped", "pointers", "whole"
+            settings,
+            "split",
+            "parts",
+            "a_in_rows",
+            "b_in_rows",
+            "stacked",
+            "grouped",
+            "pointers",
+            "whole",
+            "whole_rows",
         ),
         **name_defines(settings, "accumulate", "result"),
         **_types_of(settings),
@@ -443,12 +461,13 @@ SPEC = KernelSpec(
         "grouped": (0, 1),  # rows of A in groups with a B each
         "accumulate": ("float32", "float16", "int32"),  # what sums are kept in
         "pointers": TABLE_SIZES,  # matrices that lie anywhere
-        "whole": (0, 1),  # C has whole tiles alone, and rows that begin at multiples of 16 bytes
+        "whole": (0, 1),  # C has whole tiles alone, whole rows, and the epilogue's arrays rows that begin so
+        "whole_rows": (1, 0),  # C's rows begin and end at multiples of 16 bytes
     },
     refuse=refuse,
     workspace=workspace_bytes,
     candidates=candidates,
-    promises=lambda operands, settings: {"whole": int(is_whole(operands, settings))},
+    promises=promises,
     element_types=tuple(PARTITIONS_OF),
     arithmetic={"float32": ("tf32",), "float16": (None, "f16")},
     defines=defines,

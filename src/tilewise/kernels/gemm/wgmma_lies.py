@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from tilewise.kernels.gemm.wgmma_shapes import shape_of
 from tilewise.kernels.spec import Operand, Operands, Settings, ceil_div
+from tilewise.operands import alignment_of
 
 __all__ = [
     "CLUSTERS",
     "cluster_of",
     "clusters",
     "exchange",
+    "has_whole_rows",
     "is_aligned",
     "is_readable",
     "is_whole",
@@ -46,13 +48,26 @@ def clusters(operands: Operands, settings: Settings) -> int:
 
 
 def is_whole(operands: Operands, settings: Settings) -> bool:
-    """Whether C has whole tiles alone, those of blocks side by side in a cluster together, and aligned rows."""
-    if operands.groups or not is_aligned(operands.c):
+    """Whether C has whole tiles alone, those of blocks side by side in a cluster together, and whole rows.
+
+    And the epilogue's arrays have rows that begin so, too.
+    """
+    if operands.groups or not has_whole_rows(operands.c):
+        return False
+    arrays = zip(operands.epilogue.arrays, operands.extras, strict=True)
+    if not all(_begins_aligned(extra) for array, extra in arrays if array.by_column and not array.scales):
         return False
     (m, n, _), shape, (down, across) = operands.sizes, shape_of(settings), cluster_of(settings)
     if settings["exchanged"]:
         m, n = n, m
     return m % (shape.m * down) == 0 and n % (shape.n * across) == 0
+
+
+def _begins_aligned(extra: Operand) -> bool:
+    """Whether rows of an epilogue's array, be it one for all, begin at multiples of 16 bytes and have no gaps."""
+    apart = (extra.row_stride, *extra.stack)
+    aligned = alignment_of(extra.alignment, *(step * extra.itemsize for step in apart))
+    return extra.column_stride == 1 and aligned >= ALIGNMENT
 
 
 def in_rows(operand: Operand) -> bool:
@@ -94,6 +109,11 @@ def is_aligned(rows: Operand) -> bool:
     if rows.rows > 1 and (rows.pitch < 0 or rows.pitch * item % ALIGNMENT):
         return False
     return not rows.stack or all(step >= 0 and step * item % ALIGNMENT == 0 for step in rows.stack)
+
+
+def has_whole_rows(c: Operand) -> bool:
+    """Whether its rows begin and end at multiples of 16 bytes."""
+    return is_aligned(c) and c.columns * c.itemsize % ALIGNMENT == 0
 
 
 def lies_of(operands: Operands, exchanged: int) -> dict[str, int | str]:
