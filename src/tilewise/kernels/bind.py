@@ -19,7 +19,7 @@ from tilewise.kernels.spec import KernelSource, KernelSpec, Settings, Step
 from tilewise.launch import check_launch
 from tilewise.operands import Operands, ceil_div
 
-__all__ = ["bind", "bind_steps", "readable"]
+__all__ = ["bind", "bind_steps", "forget_kernels", "readable"]
 
 _KERNELS = 256  # kept in memory: finding one on the disk takes longer than a launch
 _OVERLAP_FROM = (9, 0)  # compute capability: where a launch may begin before the one before it has ended
@@ -53,6 +53,7 @@ def bind(
     code = spec.code(settings, spec.orient(read).epilogue)
     prepare = arrange_steps(operands, read)
     steps = spec.steps(inner, settings) + add_steps(inner, spec.sum_slots(inner, settings))
+    _build_at_once([*prepare, *steps], code, target)
     return Bound(
         device,
         _bound_all(prepare, code, target, device),
@@ -69,6 +70,17 @@ def bind_steps(steps: list[Step], device: Device) -> Bound:
     return Bound(device, (), _bound_all(steps, None, device.arch, device), 0)
 
 
+def _build_at_once(steps: list[Step], code: KernelSource, arch: str) -> None:
+    """Compile what the launches need side by side, so that a plan takes as long as the slowest of its kernels."""
+    sources = dict.fromkeys((step.code or code, step.entry) for step in steps)
+    if len(sources) < 2:
+        return
+    from concurrent.futures import ThreadPoolExecutor  # not for all who import the package
+
+    with ThreadPoolExecutor(len(sources)) as pool:
+        list(pool.map(lambda one: _compiled(one[0], one[1], arch), sources))
+
+
 def _bound_all(
     steps: list[Step], code: KernelSource | None, arch: str, device: Device, after_copies: bool = False
 ) -> tuple[BoundLaunch, ...]:
@@ -81,7 +93,7 @@ def _bound_all(
 
 
 def _bound(step: Step, code: KernelSource, arch: str, device: Device, after_copies: bool) -> BoundLaunch:
-    kernel = _kernel(code, code.file.stat().st_mtime_ns, step.entry, arch)
+    kernel = _compiled(code, step.entry, arch)
     binary = kernel.build()
     entry = kernel.entry_in(binary)
     resources = binary.entries[entry].resources
@@ -110,6 +122,15 @@ def _shared_bytes_for_at_most(blocks: int, arch: str, device: Device) -> int:
     unit, most = known.shared_unit, min(known.shared_per_block_optin, device.limits.shared_bytes_per_block)
     least = known.shared_per_sm // (blocks + 1) // unit * unit + unit - known.shared_reserved_per_block
     return min(max(least, 0), most // unit * unit)
+
+
+def _compiled(code: KernelSource, entry: str, arch: str) -> Kernel:
+    return _kernel(code, code.file.stat().st_mtime_ns, entry, arch)
+
+
+def forget_kernels() -> None:
+    """Compile kernels again that are in memory, or find them on the disk, when they are next bound."""
+    _kernel.cache_clear()
 
 
 @functools.lru_cache(_KERNELS)
