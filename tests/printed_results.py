@@ -11,6 +11,7 @@ from tilewise.bench.emulator import FULL, QUICK, EmulatorFigures
 from tilewise.bench.gemm_cases import GemmCase
 from tilewise.bench.gemm_figures import OURS, GemmFigures, GemmRow, GpuLoad, Spread, describe_plan
 from tilewise.bench.measurement import Measurement
+from tilewise.bench.plan_compiling import PlanTime
 from tilewise.bench.plans import MeasuredPlan, MeasuredPlans, PlanTimes
 from tilewise.bench.toolchain import CompileTime, ToolchainTimes
 from tilewise.bench.train_bench import TrainFigures, TrainRow
@@ -128,6 +129,7 @@ TOOLCHAIN = {
             CompileTime("12_multistage", "sm_80", 299.876, 4.126, 323, 6_545),
             CompileTime("13_warp_specialised", "sm_90a", 301.375, 3.126, 324, 6_546),
         ),
+        (PlanTime("float16 nn 64³", "t4", "mma", 299.96), PlanTime("bfloat16 nn 64³", "h200", "wgmma", 300.06)),
     ),
 }  # fmt: skip
 

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from tilewise.bench import toolchain
-from tilewise.bench.toolchain import bench_toolchain, markdown
+from tilewise.bench.plan_compiling import PRODUCTS, PlannedProduct, time_plan
+from tilewise.bench.toolchain import ARCHS, bench_toolchain, markdown
 from tilewise.errors import ArgumentError
-from tilewise.toolchain import cache
+from tilewise.toolchain import cache, nvrtc
 
 
 class Clock:
@@ -48,7 +49,9 @@ def test_each_rung_is_compiled_anew_and_from_the_cache_for_each_arch_that_it_run
     )
     rungs = {"a": clock.rung("a", ("sm_75", "sm_80")), "b": clock.rung("b", ("sm_80",))}
     seen: list[tuple[int, int, str]] = []
-    found = bench_toolchain(("sm_75", "sm_80"), repeats, cast(Any, rungs), lambda *done: seen.append(done))
+    found = bench_toolchain(
+        ("sm_75", "sm_80"), repeats, cast(Any, rungs), lambda *done: seen.append(done), ()
+    )
     work = [("a", "sm_75"), ("a", "sm_80"), ("b", "sm_80")]
     assert seen == [(0, 4, "import tilewise")] + [
         (i + 1, 4, f"{rung} for {arch}") for i, (rung, arch) in enumerate(work)
@@ -65,6 +68,28 @@ def test_each_rung_is_compiled_anew_and_from_the_cache_for_each_arch_that_it_run
     assert cache.default().directory == own
 
 
+def test_every_product_is_planned_and_has_a_name_of_its_own() -> None:
+    assert len({(product.name, product.gpu) for product in PRODUCTS}) == len(PRODUCTS)
+    assert {product.arch for product in PRODUCTS} <= {*ARCHS}, "or it is never timed"
+    fused = next(product for product in PRODUCTS if product.fused)
+    assert fused.name == "bfloat16 nn 4096³, fused" and fused.epilogue() is not None
+
+
+def test_a_plan_is_compiled_anew_each_time_with_what_comes_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums of its parts are added up by a kernel of their own, which is compiled meanwhile."""
+    compiled: list[str] = []
+    compile_program = nvrtc.compile_program
+
+    def noted(source: str, filename: str, *rest: Any) -> nvrtc.Output:
+        compiled.append(filename)
+        return compile_program(source, filename, *rest)
+
+    monkeypatch.setattr(nvrtc, "compile_program", noted)
+    found = time_plan(PlannedProduct("a100", "float16", (64, 64, 4096)), 2, toolchain._empty_cache)
+    assert found.kernel == "mma" and found.cold_ms > 10
+    assert sorted(compiled) == ["add_parts.cu"] * 2 + ["mma.cu"] * 2
+
+
 def test_what_cannot_be_timed_is_refused() -> None:
     for repeats in (0, -1):
         with pytest.raises(ArgumentError, match=r"^repeats must be at least 1"):
@@ -73,7 +98,9 @@ def test_what_cannot_be_timed_is_refused() -> None:
 
 def test_a_table_marks_what_is_beyond_its_budget() -> None:
     """Of the large rungs another one."""
-    budgets = {"cold_ms": 100.0, "cold_large_ms": 300.0, "cached_ms": 5.0, "import_ms": 20.0}
+    budgets = {
+        "cold_ms": 100.0, "cold_large_ms": 300.0, "cold_plan_ms": 400.0, "cached_ms": 5.0, "import_ms": 20.0,
+    }  # fmt: skip
     rows = [
         ("04_tiled", 100.0, 5.0),
         ("04_tiled", 100.1, 5.1),
@@ -84,7 +111,17 @@ def test_a_table_marks_what_is_beyond_its_budget() -> None:
         "date": "2000-01-01", "repeats": 7, "machine": {"cpu": "a CPU", "cores": 4}, "versions": {"NVRTC": "13.9"},
         "budgets": budgets, "import_ms": 20.04,
         "rungs": [{"rung": rung, "arch": "sm_80", "cold_ms": cold, "cached_ms": kept} for rung, cold, kept in rows],
+        "plans": [{"product": f"{cold:g}", "gpu": "t4", "kernel": "mma", "cold_ms": cold} for cold in (400.0, 400.1)],
     }  # fmt: skip
+    *result_lines, _, last = markdown(result).splitlines()
+    assert result_lines[-5:] == [
+        "",
+        "| a plan of | GPU | kernel | cold (≤ 400) |",
+        "| --- | --- | --- | ---: |",
+        "| 400 | t4 | mma | 400.0 |",
+        "| 400.1 | t4 | mma | **400.1** |",
+    ]
+    del result["plans"]  # as older files have none
     head, _, names, rule, *lines, _, last = markdown(result).splitlines()
     assert head == (
         "Measured on 2000-01-01 on a CPU, 4 cores, with NVRTC 13.9: medians of 7, in milliseconds; **bold** is over budget."

@@ -27,6 +27,7 @@ from tests.terminal import in_terminal
 from tilewise.bench.demo import run_demo
 from tilewise.bench.doctor import VARIABLES
 from tilewise.bench.environment import PACKAGES
+from tilewise.bench.plan_compiling import PlannedProduct
 from tilewise.bench.product import random_operands
 from tilewise.bench.rung_cards import whole_source
 from tilewise.bench.toolchain import CompileTime, ToolchainTimes, bench_toolchain
@@ -295,7 +296,12 @@ def test_doctor_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bench_as_json_and_into_a_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(commands, "bench_toolchain", functools.partial(bench_toolchain, rungs=RUNGS))
+    products = (
+        PlannedProduct("t4", "float16", (64, 64, 64)),
+        PlannedProduct("h200", "float16", (64, 64, 64)),
+    )
+    few = functools.partial(bench_toolchain, rungs=RUNGS, products=products)
+    monkeypatch.setattr(commands, "bench_toolchain", few)
     file, began = tmp_path / "times.json", time.perf_counter()
     found = run_json(capsys, "bench", "toolchain", "--arch", "sm_75", "--repeats", "1", "--out", str(file))
     assert found["measured"] == "toolchain"
@@ -307,8 +313,11 @@ def test_bench_as_json_and_into_a_file(
     for row in found["rungs"]:
         made = SPECS[row["rung"]].kernel("sm_75").build()
         assert (row["ptx_lines"], row["cubin_bytes"]) == (made.ptx.count("\n") + 1, len(made.cubin or ""))
+    (plan,) = found["plans"]  # of such an arch
+    assert (plan["product"], plan["gpu"], plan["kernel"]) == ("float16 nn 64³", "t4", "mma")
+    assert plan["cold_ms"] > 10, "nothing that was in memory, or on the disk, serves"
     assert found["import_ms"] > 0
-    each = [row[name] for row in found["rungs"] for name in ("cold_ms", "cached_ms")]
+    each = [row[name] for row in found["rungs"] for name in ("cold_ms", "cached_ms")] + [plan["cold_ms"]]
     assert found["import_ms"] + sum(each) < 1e3 * (time.perf_counter() - began)
     assert found["machine"]["cores"] > 0
     assert found["versions"]["NVRTC"]

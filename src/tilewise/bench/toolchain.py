@@ -1,4 +1,4 @@
-"""How long compiling takes, cold and from the cache, and how long ``import tilewise`` takes."""
+"""How long compiling takes, cold and from the cache, of plans, too, and how long ``import tilewise`` takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewise.bench import environment as here
 from tilewise.bench.progress import Progress, ignore_progress
@@ -22,11 +22,16 @@ from tilewise.kernels.spec import KernelSpec
 from tilewise.toolchain.compile import check_arch
 from tilewise.toolchain.nvrtc import version
 
+if TYPE_CHECKING:
+    from tilewise.bench.plan_compiling import PlannedProduct, PlanTime
+
 __all__ = ["ARCHS", "BUDGETS", "CompileTime", "ToolchainTimes", "bench_toolchain", "budget_of", "markdown"]
 
 ARCHS = ("sm_75", "sm_80", "sm_90a")
 # Kernels of production size, which the last rungs are, may take longer than those that teach one idea.
-BUDGETS: Mapping[str, float] = {"cold_ms": 150, "cold_large_ms": 300, "cached_ms": 5, "import_ms": 150}
+BUDGETS: Mapping[str, float] = {
+    "cold_ms": 150, "cold_large_ms": 300, "cold_plan_ms": 300, "cached_ms": 5, "import_ms": 150,
+}  # fmt: skip
 LARGE = ("12_multistage", "13_warp_specialised")
 _DIRECTORY = "TILEWISE_CACHE_DIR"
 _IMPORT = "import time; t = time.perf_counter(); import tilewise; print((time.perf_counter() - t) * 1e3)"
@@ -56,6 +61,7 @@ class ToolchainTimes:
     repeats: int
     import_ms: float
     rungs: tuple[CompileTime, ...]
+    plans: tuple[PlanTime, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -68,6 +74,7 @@ class ToolchainTimes:
             "over_budget": self.over_budget,
             "import_ms": round(self.import_ms, 1),
             "rungs": [row.to_dict() for row in self.rungs],
+            "plans": [row.to_dict() for row in self.plans],
         }
 
     @property
@@ -79,6 +86,11 @@ class ToolchainTimes:
             for name in ("cold_ms", "cached_ms")
             if getattr(row, name) > BUDGETS[budget_of(row.rung, name)]
         ]
+        found += [
+            f"{row.product} on {row.gpu}: cold {row.cold_ms:.1f} ms"
+            for row in self.plans
+            if row.cold_ms > BUDGETS["cold_plan_ms"]
+        ]
         if self.import_ms > BUDGETS["import_ms"]:
             found.append(f"import tilewise: {self.import_ms:.1f} ms")
         return found
@@ -89,23 +101,36 @@ def bench_toolchain(
     repeats: int = 5,
     rungs: Mapping[str, KernelSpec] = RUNGS,
     progress: Progress = ignore_progress,
+    products: Sequence[PlannedProduct] | None = None,
 ) -> ToolchainTimes:
-    """Time the compilation of every rung for every arch that it runs on; the cache in use is left alone."""
+    """Time the compilation of every rung for every arch that it runs on, and of plans of products on such GPUs.
+
+    The cache in use is left alone.
+    """
+    from tilewise.bench.plan_compiling import PRODUCTS, time_plan
+
     if repeats < 1:
         raise ArgumentError("repeats", "must be at least 1", repeats)
     for arch in archs:
         check_arch(arch)
     work = [(rung, arch) for rung in rungs.values() for arch in archs if rung.runs_on(arch)]
-    progress(0, len(work) + 1, "import tilewise")
+    planned = [one for one in (PRODUCTS if products is None else products) if one.arch in archs]
+    count = len(work) + len(planned) + 1
+    progress(0, count, "import tilewise")
     imported = statistics.median(_import_ms() for _ in range(repeats))
     if work:
         with _empty_cache():
             work[0][0].kernel(work[0][1])  # the library is loaded, and not by what is timed
     times = []
     for i, (rung, arch) in enumerate(work):
-        progress(i + 1, len(work) + 1, f"{rung.name} for {arch}")
+        progress(i + 1, count, f"{rung.name} for {arch}")
         times.append(_compile_time(rung, arch, repeats))
-    return ToolchainTimes(datetime.now(UTC).date().isoformat(), repeats, imported, tuple(times))
+    plans = []
+    for i, product in enumerate(planned):
+        progress(len(work) + i + 1, count, f"{product.name} on {product.gpu}")
+        plans.append(time_plan(product, repeats, _empty_cache))
+    date = datetime.now(UTC).date().isoformat()
+    return ToolchainTimes(date, repeats, imported, tuple(times), tuple(plans))
 
 
 def markdown(result: Mapping[str, Any]) -> str:
@@ -124,6 +149,15 @@ def markdown(result: Mapping[str, Any]) -> str:
             _marked(row[name], budgets[budget_of(row["rung"], name)]) for name in ("cold_ms", "cached_ms")
         ]
         lines.append(f"| {row['rung']} | {row['arch']} | {cells[0]} | {cells[1]} |")
+    if result.get("plans"):
+        lines += [
+            "",
+            f"| a plan of | GPU | kernel | cold (≤ {budgets['cold_plan_ms']:g}) |",
+            "| --- | --- | --- | ---: |",
+        ]
+    for row in result.get("plans", ()):
+        cold = _marked(row["cold_ms"], budgets["cold_plan_ms"])
+        lines.append(f"| {row['product']} | {row['gpu']} | {row['kernel']} | {cold} |")
     lines += ["", f"`import tilewise` takes {_marked(result['import_ms'], budgets['import_ms'])} ms."]
     return "\n".join(lines) + "\n"
 

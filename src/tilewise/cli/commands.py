@@ -340,6 +340,13 @@ def _print_times(times: ToolchainTimes) -> None:
     draw.heading(f"compile times, medians of {times.repeats}")
     draw.table(["rung", "arch", *budget], rows, right=budget)
     draw.line()
+    if times.plans:
+        cold = f"cold (≤ {BUDGETS['cold_plan_ms']:g} ms)"
+        plans = [
+            [row.product, row.gpu, row.kernel, _against(row.cold_ms, "cold_plan_ms")] for row in times.plans
+        ]
+        draw.table(["a plan of", "GPU", "kernel", cold], plans, right=(cold,))
+        draw.line()
     draw.line(f"import tilewise: {_against(times.import_ms, 'import_ms')} (≤ {BUDGETS['import_ms']:g} ms)")
     over = times.over_budget
     draw.line(

@@ -477,7 +477,7 @@ def _bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         choices=["toolchain", "emulator", "dispatch", "gemm", "plans", "train"],
-        help="toolchain: compile times, cold and cached; import time. emulator: beside OpenBLAS and numba's "
+        help="toolchain: compile times of rungs and plans; import time. emulator: beside OpenBLAS and numba's "
         "simulator; compile times, launches, memory. dispatch: what a warm tw.matmul costs the host. "
         "gemm: tw.matmul beside torch.matmul on a GPU. plans: every plan that is proposed, measured on a GPU. "
         "train: a step of training beside PyTorch's on a GPU",
