@@ -115,12 +115,15 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false>
 
   private:
     // The row and the column of C that a thread's first sum is in.
-    __device__ unsigned first_down() const { return row + (NEAR == 1 ? of_lane() : of_quad()); }
-    __device__ unsigned first_across() const { return column + (NEAR == 1 ? of_quad() : of_lane()); }
+    __device__ unsigned first_down() const { return row + (NEAR == 1 ? instruction_column() : instruction_row()); }
+    __device__ unsigned first_across() const { return column + (NEAR == 1 ? instruction_row() : instruction_column()); }
 
     // Its row and its column in the instruction.
-    static __device__ unsigned of_quad() { return threadIdx.x % (WARPS * LANES) / LANES * 16 + threadIdx.x % LANES / 4; }
-    static __device__ unsigned of_lane() { return threadIdx.x % 4 * 2; }
+    static __device__ unsigned instruction_row()
+    {
+        return threadIdx.x % (WARPS * LANES) / LANES * 16 + threadIdx.x % LANES / 4;
+    }
+    static __device__ unsigned instruction_column() { return threadIdx.x % 4 * 2; }
 
     // How many rows and columns behind its first ones a thread's others are.
     static __device__ constexpr int later_down(int i) { return NEAR == 1 ? i / 4 * 8 + i % 2 : i % 2 * 8; }

@@ -50,7 +50,7 @@ template <typename Form> struct StoredTile {
     static constexpr bool LINES_AHEAD = IN_BOXES && FINISHED_IN_BOXES && !Form::IN_CLUSTERS && !SCARCE &&
                                         Form::WARPGROUPS < 3 && ROWS_64 * COLUMNS / 2 + 4 * GIVEN_BYTES <= 144;
 
-    // The same where they cannot be read at once: of a single box. Of more that is compiled where each box begins, and only there.
+    // The same where they cannot be read at once: of a single box. Of more that is compiled where each box begins alone.
     static constexpr bool APART_AHEAD = LINES_AHEAD && COLUMNS <= Box::LINES && ROWS_64 == 1;
 
     // Begins to read what the epilogue reads of a tile, before its products: to L2, to boxes of results that are for it, or
@@ -171,7 +171,7 @@ template <typename Form> struct StoredTile {
                 typename Finished::Sum numbers[Box::SUMS];
                 take_numbers(numbers, own);
                 here.template finish<LINES_AHEAD>(numbers, lines.given, next, i + 1 < BOXES, lines.ahead, boxes[0], box,
-                                                      wait_until_free);
+                                                  wait_until_free);
             } else if constexpr (sizeof(Result) == 2) {
                 wait_until_free();
 #pragma unroll
