@@ -7,7 +7,8 @@
 #include <tilewise/result_box.cuh>
 
 // INSIDE: the result does not end within a box, and arrays that are read or kept lie as boxes are copied, 16 bytes at a time.
-template <typename Box, typename Result, typename Epilogue, bool INSIDE = false> struct FinishedBox {
+// ASKS whether they do all the same before it reads them.
+template <typename Box, typename Result, typename Epilogue, bool INSIDE = false, bool ASKS = !INSIDE> struct FinishedBox {
     using Sum = typename Epilogue::Sum;
     static constexpr unsigned NEAR = Box::NEAR;
     using Given = typename Epilogue::template Given<NEAR>;
@@ -157,7 +158,7 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false>
             const Run run(*this, round);
             void *to = box.chunk(run.row, run.column);
             const Element *from = array.at(row + run.row, column + run.column);
-            if (INSIDE || (array.column_stride == 1 && Neighbours<Element, Box::CHUNK>::are_aligned(from))) {
+            if (!ASKS || (array.column_stride == 1 && Neighbours<Element, Box::CHUNK>::are_aligned(from))) {
                 async_copy::start_mostly_16(to, from, run.inside * sizeof(Element));
             } else {
 #pragma unroll 1

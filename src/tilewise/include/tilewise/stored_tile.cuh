@@ -109,7 +109,9 @@ template <typename Form> struct StoredTile {
     // Boxes for 64 rows of it, and in all. The last one of those rows may have fewer lines.
     static constexpr unsigned BOXES_ACROSS = (COLUMNS + Box::LINES - 1) / Box::LINES, BOXES = ROWS_64 * BOXES_ACROSS;
     static constexpr unsigned LAST_LINES = COLUMNS - (BOXES_ACROSS - 1) * Box::LINES;
-    using Finished = FinishedBox<Box, Result, Fused, Form::INSIDE && LAST_LINES == Box::LINES>;
+    static constexpr bool INSIDE = Form::INSIDE && LAST_LINES == Box::LINES;
+    // NOTE: with as many columns the compiler spills three registers if it need not ask.
+    using Finished = FinishedBox<Box, Result, Fused, INSIDE, !INSIDE || COLUMNS == 256>;
 
     static __device__ void wait_for_warpgroup(unsigned group) { named_barrier::wait<WARPGROUP>(1 + group); }
 
@@ -151,6 +153,7 @@ template <typename Form> struct StoredTile {
         constexpr unsigned REGISTERS = Box::SUMS / SUMS_IN<Register>; // of a box
         const bool storing = BY_ENGINE && threadIdx.x % WARPGROUP == 0; // the thread that starts the stores
         constexpr unsigned COPIES = SCARCE ? BOXES : 1; // how a box is stored is compiled once, if registers allow
+        constexpr bool ROOM = ROWS_64 * COUNT <= 160 && Form::WARPGROUPS < 3;
         constexpr unsigned ROWS_AT_ONCE = COPIES == 1 && ROWS_64 * COUNT <= 160 ? 2 : 1; // as they and the code's length do
 #pragma unroll COPIES
         for (unsigned i = 0; i < BOXES; ++i) {
@@ -163,25 +166,25 @@ template <typename Form> struct StoredTile {
                 wait_for_warpgroup(group);
             };
             if constexpr (FINISHED_IN_BOXES) {
-                Register own[REGISTERS];
-                take_box(own, sums, i);
                 const Finished next = box_at(i + 1, tile, epilogue, c);
                 if (!LINES_AHEAD) lines.ahead = here.read_lines_at_once(lines.given);
                 if (!APART_AHEAD && !lines.ahead) here.read_lines_apart(lines.given);
+                Register own[REGISTERS];
+                take_box(own, sums, i);
                 typename Finished::Sum numbers[Box::SUMS];
                 take_numbers(numbers, own);
                 here.template finish<LINES_AHEAD>(numbers, lines.given, next, i + 1 < BOXES, lines.ahead, boxes[0], box,
                                                   wait_until_free);
-            } else if constexpr (sizeof(Result) == 2) {
-                wait_until_free();
-#pragma unroll
-                for (unsigned j = 0; j < BOXES; ++j) // rounded and packed as they are chosen
-                    if (i == j) box.put(sums[j / BOXES_ACROSS], j % BOXES_ACROSS * Box::SUMS);
-            } else {
+            } else if constexpr (ROOM && sizeof(Result) == 4) {
                 Register own[REGISTERS];
                 take_box(own, sums, i);
                 wait_until_free();
                 box.put(own);
+            } else {
+                wait_until_free();
+#pragma unroll
+                for (unsigned j = 0; j < BOXES; ++j) // those of 16 bits are rounded and packed as they are chosen
+                    if (i == j) box.put(sums[j / BOXES_ACROSS], j % BOXES_ACROSS * Box::SUMS);
             }
             if (whole) tensor_copy::fence_stores();
             wait_for_warpgroup(group);

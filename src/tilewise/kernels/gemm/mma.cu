@@ -108,7 +108,7 @@ template <> struct SumBeyond<true> {
 };
 using Sum = SumBeyond<Scales::ANY>::Type;
 
-constexpr Access ACCESS = WHOLE_ROWS ? Access::ALL_WIDE : Access::AS_ALIGNED;
+[[maybe_unused]] constexpr Access ACCESS = WHOLE_ROWS ? Access::ALL_WIDE : Access::AS_ALIGNED;
 constexpr bool AMPERE = __CUDA_ARCH__ >= 800;
 constexpr bool FLOAT8 = sizeof(Element) == 1 && !SAME<Element, int8>; // of whose sums the tensor cores keep too few places
 constexpr bool IN_RUNS = FLOAT8 || Scales::ANY;                       // which has scales in common
