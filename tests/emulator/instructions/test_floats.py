@@ -234,6 +234,23 @@ def test_a_nan_that_becomes_an_integer_is_a_gpu_s(way: str) -> None:
     assert (loaded == nan).all()
 
 
+@pytest.mark.parametrize("way", ["vector", "uniform"])
+def test_of_quotients_and_roots_every_nan_is_the_one_that_gpus_give(way: str) -> None:
+    """Whatever digits and sign a NaN among the operands has, and where there is none: 0/0, and the root of -1."""
+    divide = _named("div", [*_ROUNDED, ".rn.ftz", ".approx", ".full"], "f32")
+    others = [*_named("rcp sqrt", [*_ROUNDED, ".approx"], "f32"), "rsqrt.approx.f32"]
+    texts = [(f"{name} {{d}}, {{a}}, {{b}};", 32) for name in divide]
+    texts += [(f"{name} {{d}}, {{c}};", 32) for name in others]
+    a = np.array([0x7FC1_2345, 0xFFC0_0001, 0x3F80_0000, 0, 0x7F80_0000, 0x7F80_0001], np.uint32)
+    b = np.array([0x3F80_0000, 0x3F80_0000, 0xFFC1_2345, 0, 0xFF80_0000, 0x3F80_0000], np.uint32)
+    c = np.array([0x7FC1_2345, 0xFFC0_0001, 0x7F80_0001, 0xFFFF_FFFF, 0xFF80_0001, 0x7FFF_FFFF], np.uint32)
+    for (text, _), result in zip(texts, run(texts, [a, b, c], way), strict=True):
+        assert (result == 0x7FFF_FFFF).all(), (text, [hex(item) for item in result])
+    roots = [(f"{name} {{d}}, {{a}};", 32) for name in others if not name.startswith("rcp")]
+    for (text, _), result in zip(roots, run(roots, [np.array([0xBF80_0000], np.uint32)], way), strict=True):
+        assert result.tolist() == [0x7FFF_FFFF], text
+
+
 def test_mixed_types_widen_first() -> None:
     count = 400
     halves = [np.concatenate([_RNG.permutation(edges("f16") + edges("bf16")).astype(np.uint16),

@@ -255,7 +255,13 @@ def sqrt(e: Emitter, instruction: Instruction, a: Value) -> Value:
     value = flushed(e, instruction, a)
     if way in ("rz", "rm", "rp"):
         return one_nan(e, directed(e, "sqrt", way, value))  # never subnormal
-    return one_nan(e, e.intrinsic("llvm.sqrt", value))
+    root = e.intrinsic("llvm.sqrt", value)
+    if value.scalar == "double":
+        return root
+    # NOTE: by the operand's bits: LLVM knows what has no root, and leaves out what only makes a NaN of a NaN.
+    whole, of = e.cast("bitcast", value, "i32"), FORMATS["f32"]
+    none = e.op("and", e.is_above(whole, of.infinity), e.differs(whole, 1 << 31))
+    return e.cast("bitcast", e.select(none, of.nan, e.cast("bitcast", root, "i32")), "float")
 
 
 @pure("rsqrt", form=same_types(1), ptx="1.0")
