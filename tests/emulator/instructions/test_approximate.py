@@ -109,6 +109,11 @@ def test_quotients() -> None:
     assert (_run("div.full.f32", large[:1] * 0 - 1, np.array([0], np.float32)) == -_INF).all()
 
 
+def test_divisors_beyond_two_to_the_126th_and_no_smaller_ones_give_zero() -> None:
+    b = np.array([2.0**126, -(2.0**126), np.nextafter(np.float32(2.0**126), np.float32(_INF))], np.float32)
+    assert _run("div.approx.f32", np.full(3, 2.0**126, np.float32), b).tolist() == [1.0, -1.0, 0.0]
+
+
 # What the PTX ISA's tables say of operands that are not usual numbers; and .ftz.
 _TABLES: dict[str, list[tuple[float, float]]] = {
     "rcp.approx.f32": [(-_INF, -0.0), (-0.0, -_INF), (0.0, _INF), (_INF, 0.0), (_NAN, _NAN),

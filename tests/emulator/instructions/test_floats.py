@@ -131,7 +131,6 @@ _F32 = [*_ROUNDED, ".rn.ftz", ".rz.ftz", ".rn.sat", ".rp.ftz.sat"]
 _ALL_WAYS = ("vector", "uniform", "guarded")
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("names", "type_", "sources", "count"),
     [
@@ -173,6 +172,24 @@ def test_products_about_the_smallest_normal_number_are_flushed_or_not() -> None:
     check(["mul.ftz.f16", "mul.rn.ftz.sat.f16"], [low | sign, high])
     for c in (0, 0x8000):
         check(["fma.rn.ftz.f16", "fma.rn.ftz.relu.f16"], [low, high | sign, np.full_like(low, c)])
+
+
+@pytest.mark.parametrize(
+    ("operation", "a", "b"),
+    [
+        ("mul", 0x3F7F_FFFF, 0x0080_0000), ("mul", 0x3F00_0001, 0x00FF_FFFE), ("mul", 0x3F00_0001, 0x00FF_FFFF),
+        ("div", 0x00FF_FFFF, 0x4000_0000), ("div", 0x0100_0000, 0x4000_0001), ("div", 0x00FF_FFFE, 0x3FFF_FFFF),
+        ("rcp", 0x7E80_0000, 0), ("rcp", 0x7E80_0001, 0), ("rcp", 0x7E7F_FFFF, 0),
+    ],
+)  # fmt: skip
+def test_floats_about_the_smallest_normal_number_are_flushed_or_not(operation: str, a: int, b: int) -> None:
+    """Of what is less only by half of its own last digit nothing is left, in every rounding and of both signs."""
+    first = np.array([a, a | 1 << 31], np.uint32)
+    second, zero = np.full_like(first, b), np.zeros_like(first)
+    names = _named(operation, [f"{mode}.ftz" for mode in _ROUNDED], "f32")
+    check(names, [first] if operation == "rcp" else [first, second])
+    if operation == "mul":
+        check(_named("fma", [f"{mode}.ftz" for mode in _ROUNDED], "f32"), [first, second, zero])
 
 
 @pytest.mark.parametrize(("type_", "x", "y"), [("bf16", 0x3FC0, 0x3FAE), ("f16", 0x4200, 0x53D2)])
@@ -300,7 +317,6 @@ def ordered(name: str, bits: tuple[int, ...]) -> int | None:
     return found & ~of.sign | sign if "xorsign" in words else found
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("type_", ["f32", "f64", "f16", "bf16"])
 def test_min_and_max(type_: str) -> None:
     modifiers = ["", ".NaN", ".xorsign.abs", ".NaN.xorsign.abs"] if type_ != "f64" else [""]
