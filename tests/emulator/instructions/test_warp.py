@@ -222,7 +222,7 @@ def reduced_real(op: str, extra: str, values: Array) -> int:
     return int(numbers[order.argmin() if op == "min" else order.argmax()])
 
 
-@pytest.mark.few(1)
+@pytest.mark.few("False-0xffff", "True-0xa5a5a5a5")
 @pytest.mark.parametrize("active", MASKS, ids=hex)
 @pytest.mark.parametrize("special", [False, True])
 def test_reductions(active: int, special: bool, rng: np.random.Generator) -> None:

@@ -130,7 +130,7 @@ def test_floats(d: str, a: str, b: str) -> None:
         assert (np.abs(found - exact) <= bound).all(), (case.n, np.abs(found - exact).max())
 
 
-@pytest.mark.few(1)
+@pytest.mark.few("s8-u8", "u8-s8")
 @pytest.mark.parametrize(("a", "b"), list(itertools.product(("s8", "u8"), repeat=2)))
 def test_integers(a: str, b: str) -> None:
     cases = some("s32", a, b, (8, 48, 24), small=False)
