@@ -15,7 +15,7 @@ from tilewise.errors import Deadlock, PtxError
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64"
 LANES = range(32)
-MASKS = [ALL, 0x0000_FFFF, 0xA5A5_A5A5, 0x8000_0001]
+MASKS = [ALL, 0x0000_FFFF, 0x5A5A_5A5A, 0x8000_0001]  # one of them without the lowest lane
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def reduced_real(op: str, extra: str, values: Array) -> int:
     return int(numbers[order.argmin() if op == "min" else order.argmax()])
 
 
-@pytest.mark.few("False-0xffff", "True-0xa5a5a5a5")
+@pytest.mark.few("False-0xffff", "True-0x5a5a5a5a")
 @pytest.mark.parametrize("active", MASKS, ids=hex)
 @pytest.mark.parametrize("special", [False, True])
 def test_reductions(active: int, special: bool, rng: np.random.Generator) -> None:
