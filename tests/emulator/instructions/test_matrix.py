@@ -183,7 +183,6 @@ def _wrapped(total: Array) -> Array:
 every_share = pytest.mark.parametrize("share", range(3))
 
 
-@pytest.mark.few(1)
 @every_share
 def test_integers(share: int) -> None:
     for form, problem, registers in _run(_integer_forms()[share::3], False):
@@ -206,7 +205,6 @@ def test_saturation() -> None:
         assert (problem.result(registers) == expected).all(), (form.name, _SEED)
 
 
-@pytest.mark.few(1)
 @every_share
 def test_floats_on_small_integers(share: int) -> None:
     """Every partial sum is exact in f16 too: a wrong place shows as a wrong number."""
@@ -226,7 +224,6 @@ def test_floats(share: int) -> None:
         assert (np.abs(problem.result(registers) - total) <= bound).all(), (form.name, _SEED)
 
 
-@pytest.mark.few(1)
 @every_share
 def test_sparse(share: int) -> None:
     for form, problem, registers in _run(_sparse_forms()[share::3], True):
@@ -489,7 +486,6 @@ def _shape(count: int, trans: str, shape_first: bool) -> str:
     return f"m8n8.x{count}{trans}" if shape_first else f"x{count}{trans}.m8n8"
 
 
-@pytest.mark.few(1)
 @_FORMS
 def test_ldmatrix(count: int, trans: str) -> None:
     for space, address, offset, shape_first in _WAYS:
@@ -504,7 +500,6 @@ def test_ldmatrix(count: int, trans: str) -> None:
         assert (out[count:] == before[count:]).all(), name
 
 
-@pytest.mark.few(1)
 @_FORMS
 def test_stmatrix(count: int, trans: str) -> None:
     for space, address, offset, shape_first in _WAYS:
@@ -520,7 +515,6 @@ def test_stmatrix(count: int, trans: str) -> None:
         assert (stored[others] == data[others]).all(), name
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_stmatrix_of_bytes(count: int) -> None:
     """Each matrix has 16 rows and 8 columns, and a row of memory has one of its columns."""

@@ -208,13 +208,11 @@ def _check(forms: list[Form], space: str, shared: bool) -> None:
     assert (after[others] == memory.bytes[others]).all(), _SEED
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("share", range(4))
 def test_every_form(share: int) -> None:
     _check(_forms()[share::4], ".global", False)
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize(("space", "shared"), [(".shared", True), ("", True), ("", False)])
 def test_every_space(space: str, shared: bool) -> None:
     every = _forms()
