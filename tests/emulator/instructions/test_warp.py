@@ -343,6 +343,21 @@ on: st.global.u32 [%at], %w;"""
         assert out[t] == (0 if t % 4 == 1 or t > 24 else low if t < 8 else high)
 
 
+def test_lanes_that_are_not_there_take_no_part_though_they_are_named() -> None:
+    """A block of 20 threads, all of which have the same."""
+    asked = [
+        "vote.sync.ballot.b32 %v, 1, -1;", "match.any.sync.b32 %v, 7, -1;", "match.all.sync.b32 %v, 7, -1;",
+        "redux.sync.add.u32 %v, 3, -1;", "vote.sync.all.pred %p, 1, -1; selp.u32 %v, 1, 0, %p;",
+        "setp.eq.u32 %q, %t, 99; vote.sync.uni.pred %p, !%q, -1; selp.u32 %v, 1, 0, %p;",
+        "and.b32 %w, %t, 0; match.any.sync.b32 %v, %w, -1;",
+    ]  # fmt: skip
+    wanted = [0xF_FFFF, 0xF_FFFF, 0xF_FFFF, 60, 1, 1, 0xF_FFFF]
+    for text, want in zip(asked, wanted, strict=True):
+        out = np.zeros(20, np.uint32)
+        kernel(f"{text} st.global.u32 [%at], %v;")(1, 20, [out], device="emulator")
+        assert set(out.tolist()) == {want}, text
+
+
 def test_groups_that_name_themselves_go_on_by_themselves() -> None:
     """Half of the warp goes through a loop of shuffles while the other half waits for none of it."""
     out = np.zeros(32, np.uint32)

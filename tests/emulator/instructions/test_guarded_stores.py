@@ -1,0 +1,66 @@
+"""Stores of which not every lane takes part, and to addresses that look the same in every lane and are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tests.harness.lanes import entry
+
+# Some bits of a lane's number say where it writes; with 0x18 there are gaps.
+KEPT = (0x00, 0x07, 0x0F, 0x18, 0x1F)
+# Which lanes run, as PTX that sets %p.
+RUNNING = {
+    "setp.lt.u32 %p, %t, 13;": np.arange(32) < 13,
+    "and.b32 %v, %t, 1; setp.ne.u32 %p, %v, 0;": np.arange(32) % 2 == 1,
+    "setp.gt.u32 %p, %t, 31;": np.arange(32) > 31,
+}
+
+
+@pytest.mark.parametrize("space", ["shared", "global"])
+@pytest.mark.parametrize("words", [1, 2, 4])
+def test_of_guarded_lanes_that_share_places_the_last_that_runs_stays(words: int, space: str) -> None:
+    """And where none runs nothing changes, nor between the places. Each store runs twice."""
+    size, cases = 4 * words, [(kept, guard) for kept in KEPT for guard in RUNNING]
+    item = f"v{words}.u32" if words > 1 else "u32"
+    held = f"{{{', '.join(['%t'] * words)}}}" if words > 1 else "%t"
+    body = f""".shared .align 16 .b32 room[{32 * words}]; .reg .b32 %t, %x, %s, %y, %v, %own, %turn; .reg .pred %p, %q;
+.reg .b64 %out, %off, %at, %mine; mov.u32 %t, %tid.x; ld.param.u64 %out, [out]; mov.u32 %s, room;
+mul.lo.u32 %own, %t, {size}; mul.wide.u32 %mine, %t, {size}; add.u64 %mine, %mine, %out; add.u32 %own, %own, %s;"""
+    for number, (kept, guard) in enumerate(cases):
+        body += f"""
+and.b32 %x, %t, {kept}; mul.lo.u32 %x, %x, {size}; add.u32 %y, %s, %x; cvt.u64.u32 %off, %x; add.u64 %at, %out, %off;
+{guard} mov.u32 %turn, 0; mov.u32 %v, -1;"""
+        body += "".join(f" st.shared.u32 [%own+{4 * word}], %v;" for word in range(words))
+        body += f"""
+bar.sync 0;
+again{number}: @%p st.{space}.{item} [{"%y" if space == "shared" else "%at"}], {held};
+add.u32 %turn, %turn, 1; setp.lt.u32 %q, %turn, 2; @%q bra again{number}; bar.sync 0;"""
+        if space == "shared":
+            for word in range(words):
+                body += f"\nld.shared.u32 %v, [%own+{4 * word}]; st.global.u32 [%mine+{4 * word}], %v;"
+        body += f"\nadd.u64 %out, %out, {32 * size}; add.u64 %mine, %mine, {32 * size}; bar.sync 0;"
+    out = np.full((len(cases), 32, words), -1, np.int32)
+    tw.Kernel.from_ptx(entry(body, ".param .u64 out"), "k")(1, 32, [out], device="emulator")
+    for (kept, guard), found in zip(cases, out, strict=True):
+        wanted = np.full((32, words), -1, np.int32)
+        for lane in np.flatnonzero(RUNNING[guard]):
+            wanted[lane & kept] = lane
+        np.testing.assert_array_equal(found, wanted, f"{kept:#x}, {guard}")
+
+
+def test_one_generic_address_of_local_memory_is_a_place_of_every_lane() -> None:
+    """Also where all lanes write the same number there, and where only some write."""
+    body = """.local .align 8 .b32 own[4]; .reg .b64 %a, %g, %o, %out; .reg .b32 %t, %r, %s, %u; .reg .pred %p;
+mov.u32 %t, %tid.x; ld.param.u64 %out, [out]; mul.wide.u32 %o, %t, 12; add.u64 %out, %out, %o;
+mov.u64 %a, own; cvta.local.u64 %g, %a; st.local.u32 [own], %t; st.local.u32 [own+4], %t; st.local.u32 [own+8], %t;
+mov.u32 %r, 77; st.u32 [%g], %r; setp.gt.u32 %p, %t, 9; @%p st.u32 [%g+4], %r; st.local.u32 [%a+8], %r;
+ld.local.u32 %r, [own]; ld.u32 %s, [%g+4]; ld.local.u32 %u, [own+8];
+st.global.u32 [%out], %r; st.global.u32 [%out+4], %s; st.global.u32 [%out+8], %u;"""
+    out = np.zeros((40, 3), np.uint32)
+    tw.Kernel.from_ptx(entry(body, ".param .u64 out"), "k")(1, 40, [out], device="emulator")
+    lanes = np.arange(40)
+    np.testing.assert_array_equal(
+        out, np.stack([lanes * 0 + 77, np.where(lanes > 9, 77, lanes), lanes * 0 + 77], 1)
+    )
