@@ -25,12 +25,13 @@ def test_of_guarded_lanes_that_share_places_the_last_that_runs_stays(words: int,
     size, cases = 4 * words, [(kept, guard) for kept in KEPT for guard in RUNNING]
     item = f"v{words}.u32" if words > 1 else "u32"
     held = f"{{{', '.join(['%t'] * words)}}}" if words > 1 else "%t"
-    body = f""".shared .align 16 .b32 room[{32 * words}]; .reg .b32 %t, %x, %s, %y, %v, %own, %turn; .reg .pred %p, %q;
-.reg .b64 %out, %off, %at, %mine; mov.u32 %t, %tid.x; ld.param.u64 %out, [out]; mov.u32 %s, room;
+    body = f""".shared .align 16 .b32 room[{32 * words}]; .reg .b32 %t, %s, %own, %turn; .reg .pred %p, %q;
+.reg .b64 %out, %mine; mov.u32 %t, %tid.x; ld.param.u64 %out, [out]; mov.u32 %s, room;
 mul.lo.u32 %own, %t, {size}; mul.wide.u32 %mine, %t, {size}; add.u64 %mine, %mine, %out; add.u32 %own, %own, %s;"""
     for number, (kept, guard) in enumerate(cases):
+        # NOTE: with registers of its own, so that it is known where each lane writes.
         body += f"""
-and.b32 %x, %t, {kept}; mul.lo.u32 %x, %x, {size}; add.u32 %y, %s, %x; cvt.u64.u32 %off, %x; add.u64 %at, %out, %off;
+{{ .reg .b32 %x, %y, %v; .reg .b64 %off, %at; and.b32 %x, %t, {kept}; mul.lo.u32 %x, %x, {size}; add.u32 %y, %s, %x; cvt.u64.u32 %off, %x; add.u64 %at, %out, %off;
 {guard} mov.u32 %turn, 0; mov.u32 %v, -1;"""
         body += "".join(f" st.shared.u32 [%own+{4 * word}], %v;" for word in range(words))
         body += f"""
@@ -40,7 +41,7 @@ add.u32 %turn, %turn, 1; setp.lt.u32 %q, %turn, 2; @%q bra again{number}; bar.sy
         if space == "shared":
             for word in range(words):
                 body += f"\nld.shared.u32 %v, [%own+{4 * word}]; st.global.u32 [%mine+{4 * word}], %v;"
-        body += f"\nadd.u64 %out, %out, {32 * size}; add.u64 %mine, %mine, {32 * size}; bar.sync 0;"
+        body += f"\nadd.u64 %out, %out, {32 * size}; add.u64 %mine, %mine, {32 * size}; bar.sync 0; }}"
     out = np.full((len(cases), 32, words), -1, np.int32)
     tw.Kernel.from_ptx(entry(body, ".param .u64 out"), "k")(1, 32, [out], device="emulator")
     for (kept, guard), found in zip(cases, out, strict=True):
@@ -52,10 +53,10 @@ add.u32 %turn, %turn, 1; setp.lt.u32 %q, %turn, 2; @%q bra again{number}; bar.sy
 
 def test_one_generic_address_of_local_memory_is_a_place_of_every_lane() -> None:
     """Also where all lanes write the same number there, and where only some write."""
-    body = """.local .align 8 .b32 own[4]; .reg .b64 %a, %g, %o, %out; .reg .b32 %t, %r, %s, %u; .reg .pred %p;
+    body = """.local .align 8 .b32 own[4]; .reg .b64 %a, %g, %o, %out; .reg .b32 %t, %r, %s, %u, %c; .reg .pred %p;
 mov.u32 %t, %tid.x; ld.param.u64 %out, [out]; mul.wide.u32 %o, %t, 12; add.u64 %out, %out, %o;
 mov.u64 %a, own; cvta.local.u64 %g, %a; st.local.u32 [own], %t; st.local.u32 [own+4], %t; st.local.u32 [own+8], %t;
-mov.u32 %r, 77; st.u32 [%g], %r; setp.gt.u32 %p, %t, 9; @%p st.u32 [%g+4], %r; st.local.u32 [%a+8], %r;
+mov.u32 %c, 77; st.u32 [%g], %c; setp.gt.u32 %p, %t, 9; @%p st.u32 [%g+4], %c; st.local.u32 [%a+8], %c;
 ld.local.u32 %r, [own]; ld.u32 %s, [%g+4]; ld.local.u32 %u, [own+8];
 st.global.u32 [%out], %r; st.global.u32 [%out+4], %s; st.global.u32 [%out+8], %u;"""
     out = np.zeros((40, 3), np.uint32)

@@ -197,6 +197,16 @@ def test_matches(active: int, kinds: int, rng: np.random.Generator) -> None:
             assert result[lane] == expected, row
 
 
+@pytest.mark.parametrize("active", [0xFFFF_FFFE, 0x7FFF_FFFF, 0x0000_00F0], ids=hex)
+def test_a_lane_that_is_no_member_is_not_compared(active: int) -> None:
+    """All others have the same as each other."""
+    a = np.array([5 if active >> lane & 1 else 9 + lane for lane in LANES], np.uint32)
+    rows = [f"match.{kind}.sync.{type_} {{d}}, {register}, {active};"
+            for kind in ("all", "any") for type_, register in (("b32", "{a}"), ("b64", "{A}"))]  # fmt: skip
+    for row, result in zip(rows, run(rows, [a] * 4, active), strict=True):
+        assert {int(result[lane]) for lane in lanes_of(active)} == {active}, row
+
+
 # -- redux ------------------------------------------------------------------------------------------------
 INTEGERS = [("add", "u32"), ("add", "s32"), ("min", "u32"), ("min", "s32"), ("max", "u32"), ("max", "s32")]
 INTEGERS += [("and", "b32"), ("or", "b32"), ("xor", "b32")]
