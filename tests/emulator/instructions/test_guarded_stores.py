@@ -31,7 +31,7 @@ mul.lo.u32 %own, %t, {size}; mul.wide.u32 %mine, %t, {size}; add.u64 %mine, %min
     for number, (kept, guard) in enumerate(cases):
         # NOTE: with registers of its own, so that it is known where each lane writes.
         body += f"""
-{{ .reg .b32 %x, %y, %v; .reg .b64 %off, %at; and.b32 %x, %t, {kept}; mul.lo.u32 %x, %x, {size}; add.u32 %y, %s, %x; cvt.u64.u32 %off, %x; add.u64 %at, %out, %off;
+{{ .reg .b32 %k, %x, %y, %v; .reg .b64 %off, %at; and.b32 %k, %t, {kept}; mul.lo.u32 %x, %k, {size}; add.u32 %y, %s, %x; cvt.u64.u32 %off, %x; add.u64 %at, %out, %off;
 {guard} mov.u32 %turn, 0; mov.u32 %v, -1;"""
         body += "".join(f" st.shared.u32 [%own+{4 * word}], %v;" for word in range(words))
         body += f"""
