@@ -1,12 +1,15 @@
-"""Stores of which not every lane takes part, and to addresses that look the same in every lane and are not."""
+"""Accesses of which not every lane takes part, or that are more than one element: who writes, where they end."""
 
 from __future__ import annotations
+
+import contextlib
 
 import numpy as np
 import pytest
 
 import tilewise as tw
 from tests.harness.lanes import entry
+from tilewise.errors import KernelFault
 
 # Some bits of a lane's number say where it writes; with 0x18 there are gaps.
 KEPT = (0x00, 0x07, 0x0F, 0x18, 0x1F)
@@ -65,3 +68,28 @@ st.global.u32 [%out], %r; st.global.u32 [%out+4], %s; st.global.u32 [%out+8], %u
     np.testing.assert_array_equal(
         out, np.stack([lanes * 0 + 77, np.where(lanes > 9, 77, lanes), lanes * 0 + 77], 1)
     )
+
+
+@pytest.mark.parametrize("verb", ["ld", "st"])
+@pytest.mark.parametrize("space", ["shared", "global"])
+@pytest.mark.parametrize("words", [2, 4])
+def test_vectors_of_lanes_side_by_side_are_bounded_and_aligned_as_a_whole(
+    words: int, space: str, verb: str
+) -> None:
+    """Where the last lane's ends beyond the array by one element, and where lanes are only an element apart."""
+    items = f"{{{', '.join(f'%r{i}' for i in range(words))}}}"
+    given = {"ld": f"{items}, [%at]", "st": f"[%at], {items}"}[verb]
+    done = "read" if verb == "ld" else "write"
+    for step, length, said in [
+        (4 * words, 32, None),
+        (4 * words, 31, f"out-of-bounds {done} of {4 * words} bytes"),
+        (4, 32, f"misaligned {done} of {4 * words} bytes"),
+    ]:
+        size = 4 * words * length + (0 if length == 32 else 4 * (words - 1))
+        body = f""".shared .align 16 .b8 room[{size}]; .reg .b32 %t, %turn, %r<4>; .reg .b64 %o, %p, %at; .reg .pred %q;
+mov.u32 %t, %tid.x; {"ld.param.u64 %p, [x];" if space == "global" else "mov.u64 %p, room;"} mov.u32 %turn, 0;
+mul.wide.u32 %o, %t, {step}; add.u64 %at, %p, %o;
+again: {verb}.{space}.v{words}.b32 {given}; add.u32 %turn, %turn, 1; setp.lt.u32 %q, %turn, 2; @%q bra again;"""
+        kernel = tw.Kernel.from_ptx(entry(body, ".param .u64 x"), "k")
+        with pytest.raises(KernelFault, match=said) if said else contextlib.nullcontext():
+            kernel(1, 32, [np.zeros(size, np.uint8)], device="emulator")
