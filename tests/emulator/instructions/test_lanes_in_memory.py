@@ -93,3 +93,16 @@ again: {verb}.{space}.v{words}.b32 {given}; add.u32 %turn, %turn, 1; setp.lt.u32
         kernel = tw.Kernel.from_ptx(entry(body, ".param .u64 x"), "k")
         with pytest.raises(KernelFault, match=said) if said else contextlib.nullcontext():
             kernel(1, 32, [np.zeros(size, np.uint8)], device="emulator")
+
+
+@pytest.mark.parametrize(
+    ("away", "size", "said"), [(0, 8, None), (2, 16, "misaligned"), (0, 7, "out-of-bounds")]
+)
+def test_neighbours_in_shared_memory_are_bounded_and_aligned_together(
+    away: int, size: int, said: str | None
+) -> None:
+    body = f""".shared .align 16 .b8 room[{size}]; .reg .b32 %s, %by, %r<3>;
+ld.param.u32 %by, [by]; mov.u32 %s, room; add.u32 %s, %s, %by; ld.shared.b32 %r1, [%s]; ld.shared.b32 %r2, [%s+4];"""
+    kernel = tw.Kernel.from_ptx(entry(body, ".param .u32 by"), "k")
+    with pytest.raises(KernelFault, match=f"{said} read of 4 bytes") if said else contextlib.nullcontext():
+        kernel(1, 32, [away], device="emulator")
