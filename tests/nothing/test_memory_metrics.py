@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tilewise.instruments.machine import MachineAccess
-from tilewise.instruments.metric import EXACT, Metric
-from tilewise.instruments.metrics import _bytes, _global, _shared
+from tilewise.instruments.metric import ESTIMATED, EXACT, Metric
+from tilewise.instruments.metrics import _bytes, _global, _shared, select_names
 from tilewise.toolchain.lines import MachineInstruction
 
 
@@ -100,3 +102,93 @@ def test_shared_memory() -> None:
         **{f"tilewise__bytes_shared_op_{op}": 9 * runs[op] for op in ops},
         "tilewise__bytes_global_op_ld": 1 << 20,
     }
+
+
+def _of_two(space: str, op: str, exact: bool = True, **given: tuple[float, float]) -> MachineAccess:
+    """An access with figures of both multiprocessors."""
+    names = (
+        "runs",
+        "waves",
+        "phases",
+        "ideal",
+        "sectors",
+        "ideal_sectors",
+        "bytes",
+        "touched",
+        "data",
+        "lines",
+    )
+    figures: dict[str, Any] = {name: np.array(given.get(name, (0, 0)), float) for name in names}
+    return MachineAccess(MachineInstruction(0, "NOP"), op, space, 32, exact=exact, **figures)
+
+
+def test_data_fill_a_part_of_wavefronts_and_of_sectors() -> None:
+    """A wavefront has room for 128 bytes, a sector for 32; where there is none, nothing is filled."""
+    shared = [
+        _of_two("shared", "ld", waves=(6, 2), data=(300, 84)), _of_two("shared", "ldsm", waves=(1, 1), data=(128, 128)),
+        _of_two("shared", "atom", waves=(0, 5), data=(0, 20)),
+    ]  # fmt: skip
+    found = {one.name: one.value for one in _shared(shared, 2, EXACT)}
+    stem = "smsp__sass_average_data_bytes_per_wavefront_mem_shared"
+    for suffix, ratio in (("", 660 / 15), ("_op_ld", 48), ("_op_st", 0)):
+        assert (found[f"{stem}{suffix}.ratio"], found[f"{stem}{suffix}.pct"]) == (ratio, 100 * ratio / 128)
+    loads = _of_two("global", "ld", sectors=(9, 9), touched=(6, 2), data=(100, 28))
+    found = {one.name: one.value for one in _global([loads], 2, EXACT)}
+    stem = "smsp__sass_average_data_bytes_per_sector_mem_global"
+    for suffix, ratio in (("_op_ld", 128 / 18), ("_op_st", 0)):
+        assert (found[f"{stem}{suffix}.ratio"], found[f"{stem}{suffix}.pct"]) == (ratio, 100 * ratio / 32)
+
+
+def test_sectors_in_vain_are_those_touched_beyond_those_that_would_do() -> None:
+    """Of atomics more are asked for than touched; what comes in bulk does not pass the L1."""
+    made = [
+        _of_two("global", "ld", sectors=(16, 4), touched=(16, 4), ideal_sectors=(4, 4), lines=(3, 2)),
+        _of_two("global", "atom", sectors=(90, 30), touched=(5, 1), ideal_sectors=(1, 1), lines=(1, 1)),
+        _of_two(
+            "global", "tma_ld", sectors=(512, 0), touched=(512, 0), ideal_sectors=(128, 0), lines=(64, 0)
+        ),
+    ]
+    found = {one.name: one.value for one in _global(made, 2, EXACT)}
+    assert found["memory_l2_theoretical_sectors_global"] == 26
+    assert found["memory_l2_theoretical_sectors_global_ideal"] == 10
+    assert found["derived__memory_l2_theoretical_sectors_global_excessive"] == 16
+    assert found["memory_l1_tag_requests_global"] == 7
+
+
+def test_conflicts_in_global_memory_are_told_to_be_none_where_no_sector_is_in_vain() -> None:
+    """On any multiprocessor."""
+    for sectors, told in (((4, 4), True), ((4, 3), True), ((4, 5), False), ((5, 5), False), ((0, 0), True)):
+        found = {
+            one.name: one.value for one in _global([_of_two("global", "ld", sectors=sectors, ideal_sectors=(4, 4))], 2, EXACT)
+        }  # fmt: skip
+        name = "l1tex__data_bank_conflicts_pipe_lsu_mem_global.sum"
+        assert (name in found, found.get(name, 0)) == (told, 0), sectors
+
+
+def test_figures_of_which_one_part_is_estimated_are_estimates() -> None:
+    made = [_of_two("global", "ld"), _of_two("global", "ld", exact=False), _of_two("global", "st")]
+    made += [replace(item, space="shared") for item in made]
+    labels = {one.name: one.label for one in [*_global(made, 2, EXACT), *_shared(made, 2, EXACT)]}
+    for name, label in (
+        ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", ESTIMATED),
+        ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", EXACT),
+        ("memory_l1_tag_requests_global", ESTIMATED), ("memory_l1_wavefronts_shared", ESTIMATED),
+        ("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum", EXACT),
+        ("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", ESTIMATED),
+    ):  # fmt: skip
+        assert labels[name] == label, name
+
+
+@pytest.mark.parametrize(
+    ("patterns", "chosen"),
+    [
+        (["sm__a"], ["sm__a.avg", "sm__a.sum"]), (["sm__a.sum"], ["sm__a.sum"]), (["sm__"], []), (["sm__a*"], ["sm__a.avg", "sm__a.sum", "sm__ab.sum"]),
+        (["sm__?"], ["sm__a.avg", "sm__a.sum"]), (["sm__[xa]"], ["sm__a.avg", "sm__a.sum"]),
+        (["regex:b"], ["sm__ab.sum"]), (["regex:^a"], []), (["sm__ab", "*.sum"], ["sm__ab.sum", "launch__x.sum", "sm__a.sum"]),
+        (["plain"], ["plain"]), ([], []),
+    ],
+)  # fmt: skip
+def test_metrics_are_chosen_as_ncu_takes_names(patterns: list[str], chosen: list[str]) -> None:
+    """Each once, the first pattern's first."""
+    names = ["sm__ab.sum", "sm__a.sum", "sm__a.avg", "launch__x.sum", "plain"]
+    assert select_names(names, patterns) == chosen

@@ -266,3 +266,29 @@ def test_metrics_of_a_launch_are_those_of_its_occupancy(
         "sm__maximum_warps_avg_per_active_cycle": found.warps, "tilewise__last_wave.ratio": found.tail,
     })  # fmt: skip
     assert [one.name for one in _launch(None, {"grid_size": 7.0})] == ["launch__grid_size"]
+
+
+def test_registers_of_h200_blocks_without_shared_memory_alone_leave_room_for_more_of_them() -> None:
+    """With any shared memory, it is set to what as many blocks need as fit otherwise."""
+    for shared, fitting, config in (
+        (0, 32, 32 << 10),
+        (1, 7, 8 << 10),
+        (1024, 4, 8 << 10),
+        (30_000, 2, 64 << 10),
+    ):
+        found = occupancy("h200", 256, 128, shared)
+        assert (found.limits["shared"], found.shared_config, found.blocks) == (fitting, config, 2), shared
+    found = occupancy("h200", 256, 17)
+    assert (found.blocks, found.next_registers) == (8, None)
+    assert occupancy("h200", 64, 17).next_registers == 16  # of which no thread has fewer
+    assert occupancy("h200", 64, 16).next_registers is None
+    assert (
+        occupancy("h200", 256, 0).threads_by_division == 2048
+    )  # nothing to divide by: all that there may be
+
+
+@pytest.mark.parametrize(("more", "blocks"), [(0, 5), (1023, 5), (1024, 5), (1025, 4)])
+def test_a_kib_less_is_of_1024_bytes(more: int, blocks: int) -> None:
+    most = occupancy("h200", 128, 32, 48 * 1024).next_shared
+    assert most is not None
+    assert occupancy("h200", 128, 32, most + more).to_dict()["one KiB less"] == blocks
