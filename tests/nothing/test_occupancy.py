@@ -278,10 +278,6 @@ def test_registers_of_h200_blocks_without_shared_memory_alone_leave_room_for_mor
     ):
         found = occupancy("h200", 256, 128, shared)
         assert (found.limits["shared"], found.shared_config, found.blocks) == (fitting, config, 2), shared
-    found = occupancy("h200", 256, 17)
-    assert (found.blocks, found.next_registers) == (8, None)
-    assert occupancy("h200", 64, 17).next_registers == 16  # of which no thread has fewer
-    assert occupancy("h200", 64, 16).next_registers is None
     assert (
         occupancy("h200", 256, 0).threads_by_division == 2048
     )  # nothing to divide by: all that there may be
