@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,9 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.emulator.layout import RANK_SHIFT, WINDOW, WINDOWS
-from tilewise.emulator.running.fault_report import Details, Range, Waiting, deadlock, describe_fault
+from tilewise.emulator.layout import FAULT, RANK_SHIFT, WINDOW, WINDOWS, FaultKind, Space
+from tilewise.emulator.running.fault_report import (
+    Details,
+    Range,
+    Waiting,
+    deadlock,
+    describe_fault,
+    fault,
+    name_arguments,
+)
 from tilewise.emulator.support.tensor_map_layout import OF_MAPS, WRONG
+from tilewise.launch import Launch
 
 ARRAYS = [Range(1 << 20, 64, "x"), Range((1 << 20) + 256, 1000, "y")]
 X, Y = (item.start for item in ARRAYS)
@@ -27,6 +37,7 @@ X, Y = (item.start for item in ARRAYS)
         (X + 63, "it runs over the end of x (64 bytes)"),
         (X + 64, "0 bytes past the end of x (64 bytes)"),
         (X + 64 + 95, "95 bytes past the end of x (64 bytes)"),
+        (Y - 96, "96 bytes before y (1,000 bytes)"),
         (Y - 95, "95 bytes before y (1,000 bytes)"),
         (Y + 1000, "0 bytes past the end of y (1,000 bytes)"),
         (Y + 12345, "11,345 bytes past the end of y (1,000 bytes)"),
@@ -136,3 +147,71 @@ def test_lanes_that_wait_for_different_things_are_told_apart() -> None:
             "  lanes 0x000000f0 of warp 0 of block (2, 4, 0) wait there",
             f"  lanes 0x00000f00 of warp 0 of block (2, 4, 0) wait {rest}",
         ]
+
+
+def recorded(kind: FaultKind, address: int, space: Space = Space.GLOBAL, line: int = 0, **given: Any) -> Any:
+    """The error for a fault of thread 70, a write of 8 bytes, in block (5, 3, 1) of a launch."""
+    build = SimpleNamespace(entry="k", block=(32, 2, 4), finds_workspace=False, ptx="")
+    build.__dict__.update(given.pop("more", {}))
+    record = bytearray(256)
+    struct.pack_into("<iIIIII", record, 0, kind, line, 5, 3, 1, 70)
+    struct.pack_into("<Q", record, FAULT.ADDRESS, address)
+    struct.pack_into("<III", record, FAULT.SIZE, 8, space, 1)
+    launch = Launch((8, 4, 2), (32, 2, 4), **given)
+    return fault(cast(Any, build), bytes(record), ARRAYS, 64, {((5, 3, 1), 70): "asserted"}, launch)
+
+
+@pytest.mark.parametrize(
+    ("address", "space", "array"),
+    [
+        (X - 1, Space.GLOBAL, ""), (X, Space.GLOBAL, "x"), (X + 63, Space.GLOBAL, "x"), (X + 64, Space.GLOBAL, ""),
+        (Y + 999, Space.GLOBAL, "y"), (Y + 1000, Space.GLOBAL, ""), (X + 8, Space.SHARED, ""), (X + 8, Space.LOCAL, ""),
+    ],
+)  # fmt: skip
+def test_a_fault_names_the_array_of_global_memory_that_it_lies_in(
+    address: int, space: Space, array: str
+) -> None:
+    found = recorded(FaultKind.MISALIGNED, address, space).details
+    assert (found.array, found.what, found.size, found.thread) == (array, "write", 8, (6, 0, 1))
+
+
+def test_a_fault_is_told_with_its_block_and_rank_of_a_cluster() -> None:
+    for cluster, where in (
+        (None, "block (5, 3, 1), thread (6, 0, 1)"),
+        ((1, 1, 1), "block (5, 3, 1), thread (6, 0, 1)"),
+        ((2, 2, 2), "block (5, 3, 1) (rank 7 in cluster (2, 1, 0)), thread (6, 0, 1)"),
+        ((1, 1, 2), "block (5, 3, 1) (rank 1 in cluster (5, 3, 0)), thread (6, 0, 1)"),
+        ((4, 2, 1), "block (5, 3, 1) (rank 5 in cluster (1, 1, 1)), thread (6, 0, 1)"),
+    ):
+        said = str(recorded(FaultKind.TRAP, 0, cluster=cluster))
+        assert said == f"the kernel trapped\n  in kernel k, {where}"
+    assert str(recorded(FaultKind.ASSERT, 0)).startswith("asserted\n")
+
+
+def test_a_trap_is_that_of_a_grids_barrier_only_in_a_launch_that_has_none() -> None:
+    for finds, cooperative, told in (
+        (True, False, True), (True, True, False), (False, False, False), (False, True, False),
+    ):  # fmt: skip
+        said = str(recorded(FaultKind.TRAP, 0, more={"finds_workspace": finds}, cooperative=cooperative))
+        assert ("give it cooperative=True" in said) == told
+        assert said.startswith("the kernel trapped\n") != told
+
+
+def test_a_long_line_of_ptx_is_cut() -> None:
+    for length in (199, 200, 201, 5000):
+        text = "y" * length
+        build = {"ptx": f".version 8.0\n.target sm_80\n// {text[3:]}\n"}
+        said = str(recorded(FaultKind.TRAP, 0, line=3, more=build))
+        shown = f"// {text[3:]}"
+        assert said.endswith(f"PTX line 3: {shown if length <= 200 else shown[:200] + '…'}")
+
+
+def test_arrays_have_the_names_of_the_arguments_whose_addresses_are_theirs() -> None:
+    """Alone or within a struct; what points behind an array's end names none."""
+    packed = [struct.pack("<Q", number) for number in (X, X + 63, X + 64, Y + 999, Y + 1000, X - 1, X)]
+    packed.append(struct.pack("<IIQ", 7, 8, Y))
+    packed.append(struct.pack("<I", 5))
+    labels = ["a", "b", "c", "d", "e", "f", "a", "struct", "n"]
+    named = [item.name for item in name_arguments(ARRAYS, packed, labels)]
+    assert named == ["a and b, x", "d and struct, y"]
+    assert [item.name for item in name_arguments(ARRAYS, packed, [])] == ["x", "y"]
