@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from tilewise.bench import outputs
 from tilewise.bench.outputs import Expectation, ExpectedProduct, read_expectation
+from tilewise.bench.unwritten import Unwritten, list_unwritten
 from tilewise.errors import ArgumentError
 
 
@@ -58,3 +61,107 @@ def test_a_product_that_is_not_written_is_wrong_even_if_memory_held_it() -> None
     unwritten[2, 1] = True
     found = expected.judge(ones * 3, unwritten)
     assert (found.ok, found.failures) == (False, 1) and "(2, 1)" in found.message
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected", "got", "relative", "absolute", "ok"),
+    [
+        ("uint8", 100, 101, 1.0, 200.0, False), ("int32", 100, 101, 1.0, 200.0, False), ("bool", 1, 0, 1.0, 200.0, False),
+        ("uint8", 101, 101, 0.0, 0.0, True), ("float32", 1.0, 1.5, 0.0, 0.5, True), ("float32", 1.0, 1.5, 0.0, 0.4375, False),
+        ("float32", 4.0, 5.0, 0.25, 0.0, True), ("float32", 4.0, 5.0, 0.21875, 0.0, False), ("float32", 5.0, 4.0, 0.25, 0.0, True),
+        ("float32", -4.0, -5.0, 0.25, 0.0, True), ("float32", 4.0, 5.5, 0.25, 0.5, True), ("float32", 0.0, 0.0, 0.0, 0.0, True),
+        ("float32", np.inf, np.inf, 0.0, 0.0, True), ("float32", np.inf, 1.0, 0.5, 0.5, False),
+        ("float32", 1.0, np.inf, 0.5, 0.5, False), ("float32", np.inf, -np.inf, 0.5, 0.5, False),
+        ("float32", np.nan, np.nan, 0.5, 0.5, False), ("float32", 1.0, np.nan, 0.5, 0.5, False),
+    ],
+)  # fmt: skip
+def test_a_number_is_as_expected_within_a_part_of_what_is_expected(
+    dtype: str, expected: float, got: float, relative: float, absolute: float, ok: bool
+) -> None:
+    """The bound itself is within; integers are equal or not, an infinity and no number are as they are."""
+    values = np.array([expected, 1], dtype)
+    judged = Expectation(2, "y.npy", values, relative, absolute).judge(np.array([got, 1], dtype), None)
+    assert (judged.ok, judged.failures, judged.elements) == (ok, not ok, 2)
+    assert judged.message.startswith("all 2 elements " if ok else "1 of 2 elements not ")
+
+
+@pytest.mark.parametrize(
+    ("name", "relative", "absolute"),
+    [
+        ("float64", 1e-7, 1e-7), ("float32", 1e-5, 1e-5), ("float16", 1e-3, 1e-5), ("bfloat16", 1.6e-2, 1e-5),
+        ("float8_e4m3fn", 0.125, 1e-5), ("float8_e5m2", 0.125, 1e-5),
+    ],
+)  # fmt: skip
+def test_how_near_is_near_enough_follows_from_the_type_unless_it_is_said(
+    name: str, relative: float, absolute: float, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "y.npy", np.ones(3, np.float32))
+    array = np.ones(3, np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name))
+    given = cast(Any, [SimpleNamespace(number=1, array=array, before=None, is_new=True, word="new")])
+    for said_relative, said_absolute in ((None, None), (0.0, None), (None, 0.0), (0.5, 0.25)):
+        found = cast(Any, read_expectation(f"1={tmp_path / 'y.npy'}", given, said_relative, said_absolute))
+        assert found.relative == (relative if said_relative is None else said_relative)
+        assert found.absolute == (absolute if said_absolute is None else said_absolute)
+
+
+def test_a_product_of_doubles_is_held_to_their_digits() -> None:
+    a, b = np.random.default_rng(3).standard_normal((2, 16, 16))
+    for dtype, error, ok in (("float64", 0, True), ("float64", 1e-9, False), ("float32", 1e-9, True), ("float32", 1e-3, False)):  # fmt: skip
+        got = (a.astype(dtype).astype("float64") @ b.astype(dtype).astype("float64") * (1 + error)).astype(
+            dtype
+        )
+        assert ExpectedProduct(3, "1@2", a.astype(dtype), b.astype(dtype)).judge(got, None).ok == ok, (
+            dtype,
+            error,
+        )
+
+
+@pytest.mark.parametrize(
+    ("kinds", "number", "chosen"),
+    [
+        ("new old number", None, 1), ("old old", None, None), ("new new", None, None), ("number old", None, 2),
+        ("old new old", None, 2), ("old new", 1, 1), ("number new", 1, None), ("new", 2, None), ("number", None, None),
+    ],
+)  # fmt: skip
+def test_an_output_without_a_number_is_the_one_new_array_or_the_only_one(
+    kinds: str, number: int | None, chosen: int | None
+) -> None:
+    made = [
+        SimpleNamespace(
+            number=i, word=kind, array=None if kind == "number" else object(), is_new=kind == "new"
+        )
+        for i, kind in enumerate(kinds.split(), 1)
+    ]
+    if chosen is not None:
+        assert outputs.find_output("-o", number, cast(Any, made)).number == chosen
+        return
+    with pytest.raises(ArgumentError, match=r"^-o must (name an array|say which array)"):
+        outputs.find_output("-o", number, cast(Any, made))
+
+
+def test_operands_of_an_expected_product_are_matrices_that_are_set() -> None:
+    arrays = [np.ones((2, 2)), np.ones(4), None, np.ones((2, 2, 1))]
+    made = cast(Any, [SimpleNamespace(number=i, before=array) for i, array in enumerate(arrays, 1)])
+    assert outputs._operand("1@2", 1, made).shape == (2, 2)
+    for number in (2, 3, 4, 5):
+        with pytest.raises(ArgumentError, match=f"argument {number} is no array of two dimensions"):
+            outputs._operand("1@2", number, made)
+
+
+def test_elements_that_are_not_written_are_told_by_their_places() -> None:
+    for count, first, last, told in (
+        (1, (0, 3), (0, 3), "1 of 9 elements not written of --arg 'new:f32[9]' (number 4), at [0, 3]"),
+        (
+            2,
+            (0, 3),
+            (1, 0),
+            "2 of 9 elements not written of --arg 'new:f32[9]' (number 4), from [0, 3] to [1, 0]",
+        ),
+        (9, (0, 0), (2, 2), "no element written of --arg 'new:f32[9]' (number 4)"),
+    ):
+        assert str(Unwritten(4, "new:f32[9]", count, 9, first, last)) == told
+    mask = np.zeros((3, 3), np.bool_)
+    mask.flat[[2, 3, 7]] = True
+    made = cast(Any, [SimpleNamespace(number=n, word=f"w{n}") for n in (1, 2, 3)])
+    found = list_unwritten(made, {1: mask, 2: np.zeros(4, np.bool_)})
+    assert found == [Unwritten(1, "w1", 3, 9, (0, 2), (2, 1))]
