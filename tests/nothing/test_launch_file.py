@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from tilewise.bench.argument_specs import ArgumentMaker, triple
 from tilewise.bench.launch_spec import _defines, _kernels, _only_kernel, _read
-from tilewise.errors import ArgumentError
+from tilewise.errors import ArgumentError, TilewiseError
 
 SOURCE = """
 // __global__ void not_this(int);
@@ -55,3 +58,41 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
         _read(tmp_path / "a.cu")
     with pytest.raises(ArgumentError, match=r"b\.cu' cannot be read: No such file"):
         _read(tmp_path / "b.cu")
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("7", (7,)), ("11,20", (11, 20)), ("11x20×3", (11, 20, 3)), (" 4 , 5 ", (4, 5)), ("1,2,3,4", None), ("0", None),
+        ("3,0", None), ("", None), ("3,", None), ("-3", None), ("2.5", None), ("x", None),
+    ],
+)  # fmt: skip
+def test_sizes_of_a_launch_are_one_to_three_numbers_above_0(
+    text: str, numbers: tuple[int, ...] | None
+) -> None:
+    if numbers is not None:
+        assert triple("--grid", text) == numbers
+        return
+    with pytest.raises(ArgumentError, match="^--grid must be one to 3 numbers above 0"):
+        triple("--grid", text)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("42", 42), ("-7", -7), ("0x10", 16), ("0b11", 3), ("1_000", 1000), ("0.5", 0.5), ("1e3", 1000.0), ("-inf", -np.inf),
+        ("null", None), ("none", None),
+    ],
+)  # fmt: skip
+def test_a_word_is_a_number_as_python_writes_it_or_a_null_pointer(word: str, value: float | None) -> None:
+    found = ArgumentMaker(cast(Any, None), 0).make(3, word, cast(Any, None))
+    assert (found.number, found.word, found.value, found.array) == (3, word, value, None)
+    assert type(found.value) is type(value)
+
+
+@pytest.mark.parametrize(
+    "word", ["", "nul", "12a", "0.5.5", "x[3]", "f32[]", "f32[3", "f32[3]<2", "zeros:s32[3]<2", "s32[3]<0"]
+)
+def test_a_word_that_is_no_argument_is_refused(word: str) -> None:
+    with pytest.raises(TilewiseError, match="^--arg "):
+        ArgumentMaker(cast(Any, None), 0).make(1, word, cast(Any, None))

@@ -242,6 +242,11 @@ def test_an_array_that_is_as_it_was_is_no_result(capsys: pytest.CaptureFixture[s
     np.save("x.npy", np.zeros(100, np.float32))
     found = run_json(capsys, "run", file, *scale(4, y="y.npy"))  # what was -0 is 0 now
     assert [result["argument"] for result in found["results"]] == [4]
+    printed = run_json(capsys, "run", file, *scale(4, y="y.npy"), "--print", "3")["results"]
+    assert [(one["argument"], len(one["values"])) for one in printed] == [
+        (3, 100),
+        (4, 8),
+    ]  # one that is asked for is
 
 
 def test_json_has_the_keys_that_are_documented(capsys: pytest.CaptureFixture[str], file: str) -> None:
