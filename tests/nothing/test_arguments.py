@@ -400,3 +400,31 @@ def test_the_arch_is_the_devices_unless_one_was_given() -> None:
     Kernel(TWICE, "twice")(1, 32, (x, 3), device=Noting("sm_86"))
     Kernel(TWICE, "twice", "sm_80")(1, 32, (x, 3), device=Noting("sm_86"))
     assert seen == ["sm_86", "sm_80"]
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+@pytest.mark.parametrize("kind", ["u", "s", "b"])
+def test_a_number_fits_signed_or_unsigned_to_its_last_value(kind: str, bits: int) -> None:
+    for number, fits in (
+        (2**bits - 1, True), (2**bits, False), (2**bits + 1, False), (-(2 ** (bits - 1)), True),
+        (-(2 ** (bits - 1)) - 1, False), (-(2**bits), False), (0, True), (-1, True),
+    ):  # fmt: skip
+        if fits:
+            assert bytes_of(f"{kind}{bits}", number) == (number % 2**bits).to_bytes(bits // 8, "little")
+            continue
+        with pytest.raises(ArgumentError, match=rf"args\[0\] must fit the kernel's {kind}{bits} parameter"):
+            bytes_of(f"{kind}{bits}", number)
+
+
+@pytest.mark.parametrize(
+    ("type_", "taken"),
+    [("u64", True), ("s64", True), ("b64", True), ("f64", False), ("u32", False), ("f32", False)],
+)
+def test_nothing_is_an_address_and_no_number(type_: str, taken: bool) -> None:
+    if taken:
+        assert bytes_of(type_, None) == bytes(8)
+        return
+    with pytest.raises(
+        ArgumentError, match=rf"must be a number for the kernel's {type_} parameter, not None"
+    ):
+        bytes_of(type_, None)

@@ -73,7 +73,7 @@ def test_sizes_of_a_launch_are_one_to_three_numbers_above_0(
     if numbers is not None:
         assert triple("--grid", text) == numbers
         return
-    with pytest.raises(ArgumentError, match="^--grid must be one to 3 numbers above 0"):
+    with pytest.raises(ArgumentError, match=r"^--grid must be one to 3 numbers above 0"):
         triple("--grid", text)
 
 
@@ -94,5 +94,5 @@ def test_a_word_is_a_number_as_python_writes_it_or_a_null_pointer(word: str, val
     "word", ["", "nul", "12a", "0.5.5", "x[3]", "f32[]", "f32[3", "f32[3]<2", "zeros:s32[3]<2", "s32[3]<0"]
 )
 def test_a_word_that_is_no_argument_is_refused(word: str) -> None:
-    with pytest.raises(TilewiseError, match="^--arg "):
+    with pytest.raises(TilewiseError, match=r"^--arg "):
         ArgumentMaker(cast(Any, None), 0).make(1, word, cast(Any, None))

@@ -181,3 +181,20 @@ def whole_of(view: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     while isinstance(view.base, np.ndarray):
         view = view.base
     return view.view(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("to", "from_", "copies"),
+    [
+        (16, 16, 1), (20, 2**31 - 1, 1), (20, 2**31, 3), (2**31 - 1, 20, 1), (2**31, 20, 3), (2**31, 2**31, 3),
+        (16, 15, 3), (16, 0, 3), (20, -20, 3),
+    ],
+)  # fmt: skip
+def test_rows_of_one_copy_lie_as_far_apart_as_a_copy_can_walk(to: int, from_: int, copies: int) -> None:
+    """Forwards, without overlaps, and by less than 2 GiB: else each row is a copy of its own."""
+    found = list(rectangles((3, 4), 4, (to, 4), (from_, 4)))
+    assert len(found) == copies and {one.width for one in found} <= {16, 48}
+    assert sum(one.width * one.height for one in found) == 48
+    if copies == 3:
+        places = [(0, 0), (to, from_), (2 * to, 2 * from_)]
+        assert sorted((one.to, one.from_) for one in found) == sorted(places)

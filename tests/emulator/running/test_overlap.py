@@ -11,6 +11,8 @@ import pytest
 import tilewise as tw
 from tests.harness.lanes import run
 from tests.harness.many import refused
+from tilewise.devices.host_memory import Allocation, Region
+from tilewise.devices.overlap import Snapshot
 from tilewise.emulator.running.checked_launch import Checks
 from tilewise.emulator.running.fault_report import Range
 from tilewise.instruments.checking import Checker
@@ -152,6 +154,26 @@ def test_every_byte_of_a_word_that_the_launch_before_wrote_comes_too_early() -> 
     checks = Checks(Launch((1, 1, 1), (32, 1, 1)), 1, [Range(4096, 64, "x")], {}, notes)
     checks.expect_writes(4096, np.array([9, 10]))
     assert [at for at in range(4096, 4096 + 64) if checks.is_early(at)] == [4096 + i for i in (8, 9, 10, 11)]
+
+
+def test_what_is_taken_back_is_put_there_again_but_for_what_was_written_meanwhile() -> None:
+    """Memory that several handles share is left as it is."""
+    memory = [Allocation(64, name) for name in "xy"]
+    for item in memory:
+        item.bytes[:] = 7
+    shared = Region(memory[1].address, 64, "shared", [memory[1]])
+    before = Snapshot([memory[0], shared])
+    assert not before.changes()
+    memory[0].bytes[8:16] = memory[1].bytes[8:16] = 9
+    changes = before.changes()
+    assert changes
+    memory[0].bytes[12] = 5
+    changes.take_back()
+    assert memory[0].bytes.tolist() == [*[7] * 12, 5, *[7] * 51]
+    assert memory[1].bytes[8:16].tolist() == [9] * 8
+    memory[0].bytes[9] = 6  # by the launch behind, which the one before does not spare
+    changes.put_back()
+    assert memory[0].bytes.tolist() == [*[7] * 8, *[9] * 4, 5, *[9] * 3, *[7] * 48]
 
 
 # -- another cluster's work -------------------------------------------------------------------------------------
