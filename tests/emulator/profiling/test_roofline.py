@@ -101,3 +101,31 @@ def test_each_level_has_the_bytes_of_its_accesses() -> None:
         Level("L2", 96, 160, "model"),
         Level("memory", 7, 11, "model"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("space", "read", "written"),
+    [
+        (
+            "shared",
+            "ld ldsm gmma tma_st tma_red dshared_tma_st dshared_tma_red atom red",
+            "st stsm ldgsts tma_ld tma_mc atom red",
+        ),
+        ("global", "ld ldgsts tma_ld tma_mc tma_pf tma_red atom red", "st tma_st tma_red atom red"),
+    ],
+)
+def test_each_operation_reads_or_writes_its_level_or_does_both(space: str, read: str, written: str) -> None:
+    """What comes in bulk to shared memory is read in global memory, and what goes there in bulk the other way."""
+    nothing = np.zeros(2)
+    every = "ld st atom red ldsm stsm ldgsts gmma tma_ld tma_mc tma_pf tma_st tma_red dshared_tma_st dshared_tma_red"
+    for op in every.split():
+        counted = np.array([3.0, 1.0]), nothing, np.array([100.0, 28.0])
+        item = MachineInstruction(0, "NOP")
+        one = MachineAccess(item, op, space, 32, nothing, nothing, nothing, nothing, *counted)
+        found = {level.name: (level.read, level.written) for level in levels([one], {})}
+        ways = op in read.split(), op in written.split()
+        name = "shared memory" if space == "shared" else "global memory, by lanes"
+        assert found.pop(name) == (128 * ways[0], 128 * ways[1]), op
+        sectors = (128 * ways[0], 128 * ways[1]) if space == "global" else (0, 0)
+        assert found.pop("global memory, by sectors") == sectors, op
+        assert set(found.values()) == {(0, 0)}, op
