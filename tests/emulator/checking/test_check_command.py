@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tilewise.bench.unwritten import Unwritten
+from tilewise.cli import check_command
 from tilewise.cli.main import main
+from tilewise.instruments.findings import Finding
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "checker"
 FAULTS = GOLDEN / "faults.cu"
@@ -158,3 +163,30 @@ def test_equal_writes_are_a_note(capsys: pytest.CaptureFixture[str], tmp_path: P
     code, out = run(capsys, *how, "--json")
     found = json.loads(out)
     assert (code, found["findings"], [item["kind"] for item in found["notes"]]) == (0, [], ["equal-writes"])
+
+
+@pytest.mark.parametrize(
+    ("levels", "unwritten", "code", "said"),
+    [
+        ([], [], 0, "nothing found"), (["error"], [], 1, "1 finding"), (["warning"], [], 1, "1 finding"),
+        (["error", "warning"], [], 1, "2 findings"), (["info"], [], 0, "nothing found, 1 note"),
+        (["info", "info", "warning"], [], 1, "1 finding, 2 notes"), ([], [1], 0, "nothing found, 1 element not written"),
+        (["error"] * 3, [1, 1200], 1, "3 findings, 1,201 elements not written"),
+    ],
+)  # fmt: skip
+def test_what_is_found_is_counted_and_warnings_are_found_too(
+    levels: list[str], unwritten: list[int], code: int, said: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    found = [Finding("tool", "kind", f"of level {level}", "", "k", level=level) for level in levels]
+    missing = [Unwritten(1, "new:f32[2000]", count, 2000, (0,), (count - 1,)) for count in unwritten]
+    launch = SimpleNamespace(
+        kernel=SimpleNamespace(name="k"), seed=5, check=lambda *_, **__: (found, missing)
+    )
+    for name, stand_in in (("is_file", True), ("launch_spec", None), ("open_launch", launch)):
+        monkeypatch.setattr(check_command, name, lambda *_, it=stand_in: it)
+    given = Namespace(target="k.cu", order="late", timeout=None, lenient=False, json=False)
+    assert check_command.check(given) == code
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == f"k of k.cu, order late, seed 5: {said}"
+    assert out.count("of level") == len(levels) and out.count("note: ") == len(missing)
