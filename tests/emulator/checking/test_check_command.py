@@ -170,7 +170,7 @@ def test_equal_writes_are_a_note(capsys: pytest.CaptureFixture[str], tmp_path: P
     [
         ([], [], 0, "nothing found"), (["error"], [], 1, "1 finding"), (["warning"], [], 1, "1 finding"),
         (["error", "warning"], [], 1, "2 findings"), (["info"], [], 0, "nothing found, 1 note"),
-        (["info", "info", "warning"], [], 1, "1 finding, 2 notes"), ([], [1], 0, "nothing found, 1 element not written"),
+        (["info", "info", "warning"], [], 1, "1 finding, 2 notes"), ([], [1], 0, "nothing found, 1 element not written"), ([], [2], 0, "nothing found, 2 elements not written"),
         (["error"] * 3, [1, 1200], 1, "3 findings, 1,201 elements not written"),
     ],
 )  # fmt: skip

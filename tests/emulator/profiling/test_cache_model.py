@@ -293,3 +293,31 @@ def test_the_trace_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     profile = tw.Kernel(source, "k", "sm_80").profile(1, 32, [x], gpu="a100", cache=True)
     assert (x[0], x[1:].max()) == (2, 1) and profile.trace is not None
     assert capfd.readouterr().out == "turn 32\n"
+
+
+def test_what_several_blocks_write_or_prefetch_the_l2_is_asked_for_by_each() -> None:
+    """And memory once."""
+    for kind, figures in ((WRITE, (128, 0, 64, 0)), (PREFETCH, (0, 128, 0, 64))):
+        one = np.arange(64), np.full(64, kind, np.int8)
+        found = model_traffic(Trace({0: one, 1: one}), "h200")
+        told = found.l2_written, found.l2_prefetched, found.memory_written, found.memory_read
+        assert told == figures
+        assert (found.requested, found.l1_read, found.l2_read) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 24])
+def test_clusters_go_to_one_gpc_after_the_other(count: int) -> None:
+    """Where requests of two are merged, and of no more."""
+    trace = Trace(_blocks(*[range(64)] * count).blocks, clusters=np.arange(count))
+    there = [len(range(gpc, count, 8)) for gpc in range(8)]
+    assert model_traffic(trace, "h200").l2_read == 64 * sum(-(-many // 2) for many in there)
+
+
+def test_blocks_of_a_cluster_begin_together() -> None:
+    """Blocks 0 and 2 read what 1 and 3 do not: each pair on both multiprocessors, one pair after the other."""
+    touched = [range(64), range(100, 164)] * 2
+    apart = model_traffic(_blocks(*touched), "h200", in_flight=2)
+    assert (apart.l1_read, apart.memory_read) == (128, 128)
+    together = Trace(_blocks(*touched).blocks, clusters=np.array([0, 1, 0, 1]))
+    found = model_traffic(together, "h200", in_flight=2)
+    assert (found.l1_read, found.l2_read, found.memory_read) == (256, 128, 128)
