@@ -77,12 +77,12 @@ def test_cycles_in_excess_are_gained_as_far_as_nothing_else_binds(
 
 
 def test_local_memory_and_multiprocessors_without_work_cost_what_they_bind() -> None:
-    assert [(gain.what, gain.seconds) for gain in judge(issuing=2000, local=600).gains] == [
-        (LOCAL, pytest.approx(1.4e-6))
-    ]
+    (gain,) = judge(issuing=2000, local=600).gains
+    assert gain.what == LOCAL and gain.seconds == pytest.approx(1.4e-6)
     assert judge(issuing=900, local=600).gains == ()
     found = judge(uneven=1.25, idle=7)
-    assert [(gain.what, gain.seconds) for gain in found.gains] == [(IDLE, pytest.approx(8e-7))]
+    (gain,) = found.gains
+    assert gain.what == IDLE and gain.seconds == pytest.approx(8e-7)
     assert (found.idle_sms, found.sms) == (7, SMS)
 
 

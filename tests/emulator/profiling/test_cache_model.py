@@ -321,3 +321,12 @@ def test_blocks_of_a_cluster_begin_together() -> None:
     together = Trace(_blocks(*touched).blocks, clusters=np.array([0, 1, 0, 1]))
     found = model_traffic(together, "h200", in_flight=2)
     assert (found.l1_read, found.l2_read, found.memory_read) == (256, 128, 128)
+
+
+@pytest.mark.parametrize(("gpc", "across"), [(1, 32), (3, 32), (4, 64), (7, 64)])
+def test_each_half_of_the_gpcs_has_a_part_of_the_l2(gpc: int, across: int) -> None:
+    """Half of what a part is asked for the first time belongs to the other; copies in bulk come past the L1."""
+    for kind in (READ, BYPASS):
+        one = np.arange(64), np.full(64, kind, np.int8)
+        found = model_traffic(Trace({0: one, 1: one}, clusters=np.array([0, gpc])), "h200")
+        assert (found.requested, found.l1_read, found.l2_read, found.l2_across) == (128, 128, 128, across)
