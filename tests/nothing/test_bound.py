@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from tilewise.bound import Bound, BoundLaunch
+from tilewise.devices import device
+from tilewise.kernels import bind as binding
 from tilewise.launch import Launch
+from tilewise.planner import choose, operands_of, target_of
 from tilewise.slots import Gap, Slot
 
 
@@ -89,3 +93,19 @@ def test_launches_are_repeated_for_each_shift_and_copies_are_not() -> None:
     ]  # fmt: skip
     assert addresses == {"a": 1000, "b": 2000, "workspace": 10_000}
     assert bound.main_packed == 2 and bind(device, 0, 1).main_packed == 0
+
+
+def test_kernels_are_compiled_one_by_one_where_there_are_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while Python ends, when a last product may be multiplied."""
+
+    def refuse(_count: int) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", refuse)
+    binding.forget_kernels()
+    operands, target = operands_of(64, 64, 4096, dtype="float16"), target_of("a100")
+    chosen = choose(operands, target)
+    made = binding.bind(
+        chosen.spec, chosen.settings, operands, chosen.operands, device("emulator"), target.arch
+    )
+    assert [one.entry for one in made.launches] == ["mma_gemm", "add_parts"]

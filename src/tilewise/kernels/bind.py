@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -71,14 +72,18 @@ def bind_steps(steps: list[Step], device: Device) -> Bound:
 
 
 def _build_at_once(steps: list[Step], code: KernelSource, arch: str) -> None:
-    """Compile what the launches need side by side, so that a plan takes as long as the slowest of its kernels."""
+    """Compile what the launches need side by side, so that a plan takes as long as the slowest of its kernels.
+
+    Where there are no threads to be had, as while Python ends, they are left to be compiled one by one.
+    """
     sources = dict.fromkeys((step.code or code, step.entry) for step in steps)
     if len(sources) < 2:
         return
-    from concurrent.futures import ThreadPoolExecutor  # not for all who import the package
+    with contextlib.suppress(RuntimeError):
+        from concurrent.futures import ThreadPoolExecutor  # not for all who import the package
 
-    with ThreadPoolExecutor(len(sources)) as pool:
-        list(pool.map(lambda one: _compiled(one[0], one[1], arch), sources))
+        with ThreadPoolExecutor(len(sources)) as pool:
+            list(pool.map(lambda one: _compiled(one[0], one[1], arch), sources))
 
 
 def _bound_all(
@@ -125,6 +130,7 @@ def _shared_bytes_for_at_most(blocks: int, arch: str, device: Device) -> int:
 
 
 def _compiled(code: KernelSource, entry: str, arch: str) -> Kernel:
+    """A kernel of a source as it is now, from memory if it is there."""
     return _kernel(code, code.file.stat().st_mtime_ns, entry, arch)
 
 
