@@ -267,6 +267,17 @@ def test_our_own_headers_are_found_and_nobody_has_to_say_where() -> None:
     assert compiled(source).entries["f"].parameters[0].size == 24
 
 
+def test_names_that_few_kernels_use_are_known(empty_cache: Path, counted: list[str]) -> None:
+    """They are left out first, and the kernel is compiled with them where it cannot be without."""
+    plain = 'extern "C" __global__ void f(float *x) { *x = erff(tanhf(*x)); }'
+    assert compiled(plain).cubin
+    assert len(counted) == 1
+    textured = """extern "C" __global__ void f(cudaTextureObject_t image, float *x)
+    { *x = tex1Dfetch<float>(image, 1); }"""
+    assert "tex.1d" in compiled(textured).ptx
+    assert len(counted) == 3
+
+
 def test_the_second_compilation_comes_from_the_cache(empty_cache: Path, counted: list[str]) -> None:
     source = "__global__ void f(float *x) { *x = 3; }"
     first = compiled(source)
