@@ -212,6 +212,8 @@ CASES = (
            given={"cluster": "2x1"}, size=(4096, 4096, 14336)),
     _wgmma("float32", "128x192x32", r"UTMALDG\.2D\.MULTICAST", r"UTMASTG\.2D", layout="nt", arithmetic="tf32",
            given={"cluster": "2x1"}),
+    _wgmma("float32", "128x256x32", r"UTMALDG\.2D\.MULTICAST", r"UTMASTG\.2D", r"LDS R\S+", arithmetic="tf32",
+           given={"cluster": "2x1", "exchanged": 1}),
     _wgmma("float16", "128x256x64", r"UTMASTG\.2D", r"STSM\.16\.M88\.4", arithmetic="f16",
            given={"pingpong": 1, "tiles": 4}),
     _wgmma("float8_e4m3fn", "256x128x128", r"UTMASTG\.2D", layout="nt"),

@@ -39,6 +39,7 @@ BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-28-widened.json"
 WIDENED_ON_H100 = "plans-2026-11-27-h100-widened.json"
 FEW_ROWS, DECODE = "plans-2026-11-29-few-rows.json", "plans-2026-11-29-decode.json"
 TF32 = "plans-2026-11-29-tf32.json"
+ACROSS = "plans-2026-11-29-tf32-across.json"
 RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
 H200, H100 = target_of("h200"), target_of("h100-sxm")
 # The shapes of a language model's layers, of squares and of deep and skinny products, that were measured first.
@@ -116,6 +117,14 @@ def test_choices_in_tf32_are_near_the_best() -> None:
     quality = judge(plans, H200)
     assert (len(quality.ratios), len(plans)) == (48, 581)
     assert quality.within(1.05) >= 0.89 and quality.worst <= 1.12 and quality.mean <= 1.0175
+
+
+def test_choices_in_tf32_where_an_operand_lies_across_k_are_near_the_best() -> None:
+    """What goes by way of registers takes longer than what does not, by how many columns it is multiplied by."""
+    plans = read(RESULTS / ACROSS)
+    quality = judge(plans, H200)
+    assert (len(quality.ratios), len(plans)) == (28, 808)
+    assert quality.within(1.05) >= 0.78 and quality.worst <= 1.46 and quality.mean <= 1.041
 
 
 def test_choices_of_8_bits_beside_16_are_near_the_best(measured: list[Measured]) -> None:

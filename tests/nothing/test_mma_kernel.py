@@ -201,9 +201,12 @@ def test_the_planner_takes_wgmma_where_there_is_one() -> None:
 
 
 def test_the_planner_takes_wgmma_for_large_products_in_tf32() -> None:
-    """What does not lie along K is copied for it, unless that is refused."""
-    for layout, copies in (("nt", ()), ("nn", ("b",)), ("tt", ("a",)), ("tn", ("a", "b"))):
-        operands = operands_of(4096, 4096, 4096, layout=layout, arithmetic="tf32")
+    """One operand may lie across K; of two the one is copied for it that is smaller, unless that is refused."""
+    for layout, size, copies in (
+        ("nt", (4096, 4096, 4096), ()), ("nn", (4096, 4096, 4096), ()), ("tt", (4096, 4096, 4096), ()),
+        ("tn", (4096, 4096, 4096), ("b",)), ("tn", (1024, 8192, 4096), ("a",)), ("tn", (8192, 1024, 4096), ("b",)),
+    ):  # fmt: skip
+        operands = operands_of(*size, layout=layout, arithmetic="tf32")
         found = choose(operands, target_of("h200"))
         assert (found.spec.name, found.copies) == ("wgmma", copies), layout
         assert choose(operands, target_of("h200"), copy=False).spec.name == ("mma" if copies else "wgmma")

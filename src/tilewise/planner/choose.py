@@ -114,7 +114,9 @@ def _part(operands: Operands) -> str:
 def _reads(spec: KernelSpec, arch: str, operands: Operands) -> bool:
     """Whether a kernel for a few layouts alone reads these operands as they lie, and multiplies their type."""
     takes = spec.pointers and not spec.strided and spec.runs_on(arch)
-    return takes and _part(operands) in spec.element_types and all(map(spec.readable, operands[:2]))
+    if not takes or _part(operands) not in spec.element_types:
+        return False
+    return all(map(spec.readable, operands[:2])) and spec.reads_both(operands)
 
 
 _NO_COPY = "leave copy out"

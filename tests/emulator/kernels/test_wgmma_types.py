@@ -19,9 +19,8 @@ from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.wgmma_candidates import MOST_SUMS
 from tilewise.kernels.gemm.wgmma_shapes import PARTITIONS_OF, TILES, Shape
 from tilewise.matmul import multiply
-from tilewise.operands import Operands
 from tilewise.planner import operands_of
-from tilewise.planner.choose import choose
+from tilewise.planner.choose import choose, list_candidates
 from tilewise.planner.target import target_of
 from tilewise.reference import compare
 
@@ -37,7 +36,7 @@ def partition(m: int, n: int, element: str) -> str:
 
 def check(
     size: Size, element: str, layout: str = "nn", stack: tuple[int, ...] = (), lie: tuple[int, ...] = (0,) * 6,
-    order: Any = "eager", fused: bool = False, **given: Any,
+    order: Any = "eager", fused: bool = False, copy: bool | None = None, **given: Any,
 ) -> Array:  # fmt: skip
     """Multiply random matrices, compare with float64; what lies beside the result must stay as it was."""
     m, n, k = size
@@ -48,7 +47,7 @@ def check(
     before, out = whole.copy(), whole[..., lie[4] : lie[4] + n]
     row, full = RANDOM.standard_normal(n).astype(np.float32), RANDOM.standard_normal((n, m)).astype(element).T
     epilogue = tw.epilogue("tanh(acc * s + row) + full", s=0.1, row=row, full=full) if fused else None
-    choice = Choice(specs=(SPEC,), settings=tuple(given.items()), arithmetic=ARITHMETIC[element])
+    choice = Choice(specs=(SPEC,), settings=tuple(given.items()), arithmetic=ARITHMETIC[element], copy=copy)
     multiply(a, b, out, tw.device("emulator", order=order), choice, *([epilogue] if epilogue else []))
     compared = compare(out, a, b, terms=16 + 64 * fused, epilogue=epilogue, arithmetic=ARITHMETIC[element])
     assert compared.ok, (size, layout, lie, given, str(compared))
@@ -269,7 +268,8 @@ def test_the_machine_code_keeps_its_sums_in_registers(element: str, pingpong: in
         ("float16", "f16", {"accumulate": "float32"}, "accumulate must be float16 with arithmetic 'f16'"),
         ("float16", None, {"accumulate": "float16"}, "accumulate must be float32 with arithmetic None"),
         ("float32", None, {}, "arithmetic must be 'tf32' for wgmma with float32"),
-        ("float32", "tf32", {"b_in_rows": 1}, "b_in_rows must be as the operand lies"),
+        ("float32", "tf32", {"b_in_rows": 1}, "b_in_rows must be 0 for float32"),
+        ("float32", "tf32", {"a_in_rows": 0}, "a_in_rows must be as the operand lies"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(
@@ -280,16 +280,92 @@ def test_settings_that_do_not_go_together_are_refused(
         SPEC.check(operands, SPEC.complete({**SPEC.for_types(operands), "b_in_rows": 0, **given}))
 
 
-def test_what_does_not_lie_along_k_is_copied_first_or_refused() -> None:
-    operands: Operands = operands_of(64, 64, 64, arithmetic="tf32")
-    assert operands.b.layout == "row"
-    a, b = framed((64, 64), "float32", True, 0, 0), framed((64, 64), "float32", True, 0, 0)
-    plan = plan_of((64, 64, 64), "float32", "64x64x32")
-    out = tw.matmul(a, b.T, plan=plan, device="emulator", copy=False)
-    assert compare(out, a, b.T, arithmetic="tf32").ok
-    choice = Choice(specs=(SPEC,), arithmetic="tf32", copy=False)
-    with pytest.raises(
-        ArgumentError,
-        match=r"b must have rows .* of float32 and 8 bits those along k, for wgmma with copy=False",
+# Rows and columns of a tile, and how: of two warpgroups, of one, of two instructions each, in turns; few columns.
+ACROSS: tuple[tuple[int, int, dict[str, int | str]], ...] = (
+    (128, 64, {"tiles": 2}), (64, 64, {"split": 2}), (256, 80, {"cluster": "2x1"}), (128, 128, {"pingpong": 1, "tiles": 3}),
+    (64, 80, {}), (64, 16, {"parts": 2}), (128, 8, {}), (64, 256, {"cluster": "2x1", "tiles": 2}),
+)  # fmt: skip
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize(("rows", "columns", "how"), ACROSS)
+def test_an_operand_across_k_goes_by_way_of_registers(
+    rows: int, columns: int, how: dict[str, int | str]
+) -> None:
+    """A, or B after an exchange, and nothing is copied. K ends after one step, within an even or an odd one, or at once."""
+    for exchanged, layout in enumerate(("tt", "nn")):
+        k = (0, 4, 32, 72, 100, 160)[int(RANDOM.integers(6))]
+        sizes = rows + 4 * int(RANDOM.integers(1, 18)), columns + 4 * int(RANDOM.integers(1, 7))
+        size = (sizes[exchanged], sizes[1 - exchanged], k)
+        stack = () if "parts" in how else ((), (2, 2))[int(RANDOM.integers(2))]
+        order = ("eager", "late", int(RANDOM.integers(2**40)))[int(RANDOM.integers(3))]
+        fused = not how.get("pingpong") and columns < 256 and bool(RANDOM.integers(2))
+        given = {
+            **how,
+            "partition": f"{rows}x{columns}x32",
+            "exchanged": exchanged,
+            "a_in_rows": 0,
+            "b_in_rows": 0,
+        }
+        check(size, "float32", layout, stack, order=order, fused=fused, copy=False, **given)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_the_machine_code_keeps_rows_across_k_in_registers(layout: str) -> None:
+    """No spills, and no warning that products wait for one another, in any plan: of large products and of small ones."""
+    for size in (
+        (8192, 8192, 8192),
+        (3072, 3072, 3072),
+        (64, 4096, 8192),
+        (4096, 2112, 7168),
+        (300, 200, 1000),
     ):
-        multiply(a, b, out, tw.device("emulator"), choice)
+        operands = operands_of(*size, layout=layout, arithmetic="tf32")
+        if RANDOM.integers(2):
+            row, full = np.zeros(size[1], np.float32), np.zeros(size[:2], np.float32)
+            call = tw.epilogue("gelu(acc + row) + full", row=row, full=full)
+            operands = operands_of(*size, layout=layout, arithmetic="tf32", epilogue=call)
+        found, _ = list_candidates(operands, target_of("h200"), specs=[SPEC], copy=False)
+        one = found[int(RANDOM.integers(len(found)))]
+        assert one.settings["a_in_rows"] == 0 and not one.copies
+        built = SPEC.code(one.settings, operands.epilogue).kernel("wgmma_gemm", "sm_90a").build()
+        resources = built.entries["wgmma_gemm"].resources
+        assert resources is not None
+        assert resources.spill_store_bytes == resources.spill_load_bytes == 0, (size, one.settings)
+        assert not built.warnings, (size, one.settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"partition": "192x64x32"},
+            "partition must be a tile of one or two warpgroups where rows lie across k",
+        ),
+        ({"partition": "128x144x32", "pingpong": 1}, "partition must be a smaller tile for float32"),
+        ({"exchanged": 1}, "a_in_rows must be as the operand lies"),
+    ],
+)
+def test_tiles_whose_rows_across_k_find_no_registers_are_refused(given: dict[str, Any], message: str) -> None:
+    operands = operands_of(256, 256, 64, layout="tt", arithmetic="tf32")
+    settings = {**SPEC.for_types(operands), "partition": "128x128x32", "a_in_rows": 0, "b_in_rows": 0}
+    SPEC.check(operands, SPEC.complete(settings))
+    with pytest.raises(ArgumentError, match=message):
+        SPEC.check(operands, SPEC.complete({**settings, **given}))
+
+
+def test_8_bits_are_read_along_k_alone() -> None:
+    """Also a single row, which lies in any way."""
+    operands = operands_of(1, 64, 128, dtype="int8", layout="tt")
+    settings = {**SPEC.for_types(operands), "partition": "64x64x128", "b_in_rows": 0}
+    SPEC.check(operands, SPEC.complete(settings))
+    with pytest.raises(ArgumentError, match="a_in_rows must be 1 for int8"):
+        SPEC.check(operands, SPEC.complete({**settings, "a_in_rows": 0}))
+
+
+def test_two_operands_across_k_are_refused_without_a_copy() -> None:
+    a, b = framed((64, 64), "float32", False, 0, 0), framed((64, 64), "float32", True, 0, 0)
+    out = np.empty((64, 64), np.float32)
+    with pytest.raises(ArgumentError, match=r"a and b must not both lie across k for wgmma, not .*"):
+        multiply(a, b, out, tw.device("emulator"), Choice(specs=(SPEC,), arithmetic="tf32", copy=False))

@@ -5,6 +5,7 @@
 #include <tilewise/ring.cuh>
 #include <tilewise/sum_registers.cuh>
 #include <tilewise/term_scales.cuh>
+#include <tilewise/transposed_tile.cuh>
 #include <tilewise/wgmma.cuh>
 #include <tilewise/widened_tile.cuh>
 
@@ -29,6 +30,7 @@ template <typename Form> struct TileProducts {
     static constexpr unsigned STEP_BYTES = 128; // of a row
     // The tensor cores keep few places of sums of 8-bit floating-point numbers.
     static constexpr bool WIDENS = sizeof(typename Form::ElementA) < sizeof(typename Form::ElementB);
+    static constexpr bool TRANSPOSES = sizeof(typename Form::ElementA) == 4 && !Form::A_ALONG_K;
     using WidenedHalf = WidenedRows<typename Form::ElementB, typename Form::ElementA>; // of 64 rows
     static constexpr bool IN_STEPS = !WIDENS && sizeof(typename Form::ElementA) == 1 && !SAME<SumRegister, int>;
     using ProductRegister = typename RegisterOf<IN_STEPS && SAME<typename Form::ElementA, int8>, SumRegister>::Type;
@@ -46,6 +48,8 @@ template <typename Form> struct TileProducts {
             add_widened_scaled(shared, sums, begin, steps, turn, scales, row, column);
         else if constexpr (WIDENS)
             add_widened(shared, sums, begin, steps.count(), turn);
+        else if constexpr (TRANSPOSES)
+            add_transposed(shared, sums, begin, steps.count(), turn, next);
         else if constexpr (IN_STEPS && Scales::ANY)
             add_scaled(shared, sums, begin, steps, turn, scales, row, column);
         else if constexpr (IN_STEPS)
@@ -161,7 +165,51 @@ template <typename Form> struct TileProducts {
         wgmma::commit();
     }
 
-    // Adds them up: half a step's instructions are under way while the other half's rows are widened.
+    // Adds up where A's rows lie across K: a step's instructions are under way while the next one's rows are read. Then it is
+    // `next`'s turn, if that is one.
+    // NOTE: two steps, of registers of their own, in one turn of the loop. Where the loop may end between them the compiler
+    // serialises the products.
+    static __device__ void add_transposed(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn,
+                                          unsigned next)
+    {
+        unsigned before = 0; // the slot of the step before
+        if (steps % 2 == 1) {
+            start_transposed(shared, sums, begin, turn);
+            wgmma::wait<0>();
+            before = turn.slot, turn.next();
+        }
+#pragma unroll 1
+        for (unsigned step = steps % 2; step < steps; step += 2)
+#pragma unroll
+            for (unsigned i = 0; i < 2; ++i, turn.next()) {
+                start_transposed(shared, sums, begin, turn);
+                wgmma::wait<1>(); // the step before this one
+                if (step + i > 0) say_empty(shared, before);
+                before = turn.slot;
+            }
+        Form::give_turn(next);
+        wgmma::wait<0>();
+        if (steps > 0) say_empty(shared, before);
+    }
+
+    // Waits for a step, and starts its products.
+    static __device__ void start_transposed(Shared &shared, Sums &sums, unsigned begin, const Turn &turn)
+    {
+        using Element = typename Form::ElementB;
+        const auto &stage = shared.stages[turn.slot];
+        shared.ring.wait_until_full(turn);
+        TransposedRows rows[ROWS_64];
+#pragma unroll
+        for (unsigned i = 0; i < ROWS_64; ++i)
+            rows[i].read(stage.a.elements, begin + i * ROWS);
+        wgmma::fence();
+#pragma unroll
+        for (unsigned i = 0; i < ROWS_64; ++i)
+            wgmma::multiply_add<Element, Form::B_ALONG_N>(sums.at[i], rows[i].at, stage.b[0].descriptor(0));
+        wgmma::commit();
+    }
+
+    // Adds up rows of A that become wider on their way, through registers: half a step's instructions are under way while the other half's rows are widened.
     static __device__ void add_widened(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
     {
         static_assert(ROWS_64 == 1, "registers of two halves");

@@ -127,10 +127,11 @@ template <> constexpr char END<Form::OF_16_BITS, true, false>[] = ", 1, 1, 1, 0"
 template <> constexpr char END<Form::OF_16_BITS, true, true>[] = ", 1, 1, 1, 1";
 
 // With an operand in registers, which has no K across: before that whether sums count that were there before.
-template <bool ADDS, bool B_ACROSS> constexpr char END_FROM_REGISTERS[] = "1, 1, 1, 0";
-template <> constexpr char END_FROM_REGISTERS<true, true>[] = "1, 1, 1, 1";
-template <> constexpr char END_FROM_REGISTERS<false, false>[] = "0, 1, 1, 0";
-template <> constexpr char END_FROM_REGISTERS<false, true>[] = "0, 1, 1, 1";
+template <Form, bool ADDS, bool B_ACROSS> constexpr char END_FROM_REGISTERS[] = "1, 1, 1, 0";
+template <> constexpr char END_FROM_REGISTERS<Form::OF_16_BITS, true, true>[] = "1, 1, 1, 1";
+template <> constexpr char END_FROM_REGISTERS<Form::OF_16_BITS, false, false>[] = "0, 1, 1, 0";
+template <> constexpr char END_FROM_REGISTERS<Form::OF_16_BITS, false, true>[] = "0, 1, 1, 1";
+template <> constexpr char END_FROM_REGISTERS<Form::ALONG_K, true, false>[] = "1, 1, 1";
 
 // How far apart the descriptors of neighbouring instructions are, 16 bytes being 1: 32 bytes along K, or 16 rows.
 template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
@@ -169,6 +170,7 @@ template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
     template <typename Element, bool B_ALONG_N, bool ADDS> \
     inline __device__ void issue(float (&sums)[COUNT], const unsigned (&a)[4][4], unsigned long long b) \
     { \
+        constexpr Form OF = FORM<Element, float>; \
         asm volatile("{\n.reg .b64 b_1, b_2, b_3;\n" \
                      "add.s64 b_1, %" #R ", %" #S ";\nadd.s64 b_2, b_1, %" #S ";\nadd.s64 b_3, b_2, %" #S ";\n" \
                      TILEWISE_WGMMA(N, COUNT, T, TILEWISE_FOUR(A, B, C, D), "%" #R, "", U) \
@@ -177,8 +179,8 @@ template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
                      TILEWISE_WGMMA(N, COUNT, T, TILEWISE_FOUR(M, O, P, Q), "b_3", "", V) "}" \
                      : TILEWISE_##COUNT("+f", 0) \
                      : TILEWISE_OF(a, 0), TILEWISE_OF(a, 1), TILEWISE_OF(a, 2), TILEWISE_OF(a, 3), "l"(b), \
-                       "n"(APART<!B_ALONG_N>), "C"(TYPES<Element, float>), "C"(END_FROM_REGISTERS<ADDS, B_ALONG_N>), \
-                       "C"(END_FROM_REGISTERS<true, B_ALONG_N>)); \
+                       "n"(APART<!B_ALONG_N>), "C"(TYPES<Element, float>), \
+                       "C"(END_FROM_REGISTERS<OF, ADDS, B_ALONG_N>), "C"(END_FROM_REGISTERS<OF, true, B_ALONG_N>)); \
     }
 
 // All instructions of a width, for so many registers of sums of a thread: half as many as it has columns, or a quarter in
@@ -209,13 +211,19 @@ template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
         51, 52)
 #define TILEWISE_ALL_OF_80 \
     TILEWISE_WIDTHS(80, 40, 40, 41, 42, 43, 44, 45, 46) \
-    TILEWISE_WIDTH(80, unsigned, "+r", 20, 20, 21, 22, 23, 24, 25, 26)
+    TILEWISE_WIDTH(80, unsigned, "+r", 20, 20, 21, 22, 23, 24, 25, 26) \
+    TILEWISE_FROM_REGISTERS(80, 40, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, \
+        58, 59, 60)
 #define TILEWISE_ALL_OF_96 \
     TILEWISE_WIDTHS(96, 48, 48, 49, 50, 51, 52, 53, 54) \
-    TILEWISE_WIDTH(96, unsigned, "+r", 24, 24, 25, 26, 27, 28, 29, 30)
+    TILEWISE_WIDTH(96, unsigned, "+r", 24, 24, 25, 26, 27, 28, 29, 30) \
+    TILEWISE_FROM_REGISTERS(96, 48, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, \
+        66, 67, 68)
 #define TILEWISE_ALL_OF_112 \
     TILEWISE_WIDTHS(112, 56, 56, 57, 58, 59, 60, 61, 62) \
-    TILEWISE_WIDTH(112, unsigned, "+r", 28, 28, 29, 30, 31, 32, 33, 34)
+    TILEWISE_WIDTH(112, unsigned, "+r", 28, 28, 29, 30, 31, 32, 33, 34) \
+    TILEWISE_FROM_REGISTERS(112, 56, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, \
+        73, 74, 75, 76)
 #define TILEWISE_ALL_OF_128 \
     TILEWISE_WIDTHS(128, 64, 64, 65, 66, 67, 68, 69, 70) \
     TILEWISE_WIDTH(128, unsigned, "+r", 32, 32, 33, 34, 35, 36, 37, 38) \
@@ -223,25 +231,39 @@ template <bool ALONG_K> constexpr unsigned APART = ALONG_K ? 2 : 128;
         82, 83, 84)
 #define TILEWISE_ALL_OF_144 \
     TILEWISE_WIDTHS(144, 72, 72, 73, 74, 75, 76, 77, 78) \
-    TILEWISE_WIDTH(144, unsigned, "+r", 36, 36, 37, 38, 39, 40, 41, 42)
+    TILEWISE_WIDTH(144, unsigned, "+r", 36, 36, 37, 38, 39, 40, 41, 42) \
+    TILEWISE_FROM_REGISTERS(144, 72, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, \
+        89, 90, 91, 92)
 #define TILEWISE_ALL_OF_160 \
     TILEWISE_WIDTHS(160, 80, 80, 81, 82, 83, 84, 85, 86) \
-    TILEWISE_WIDTH(160, unsigned, "+r", 40, 40, 41, 42, 43, 44, 45, 46)
+    TILEWISE_WIDTH(160, unsigned, "+r", 40, 40, 41, 42, 43, 44, 45, 46) \
+    TILEWISE_FROM_REGISTERS(160, 80, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, \
+        97, 98, 99, 100)
 #define TILEWISE_ALL_OF_176 \
     TILEWISE_WIDTHS(176, 88, 88, 89, 90, 91, 92, 93, 94) \
-    TILEWISE_WIDTH(176, unsigned, "+r", 44, 44, 45, 46, 47, 48, 49, 50)
+    TILEWISE_WIDTH(176, unsigned, "+r", 44, 44, 45, 46, 47, 48, 49, 50) \
+    TILEWISE_FROM_REGISTERS(176, 88, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101, 102, 103, \
+        104, 105, 106, 107, 108)
 #define TILEWISE_ALL_OF_192 \
     TILEWISE_WIDTHS(192, 96, 96, 97, 98, 99, 100, 101, 102) \
-    TILEWISE_WIDTH(192, unsigned, "+r", 48, 48, 49, 50, 51, 52, 53, 54)
+    TILEWISE_WIDTH(192, unsigned, "+r", 48, 48, 49, 50, 51, 52, 53, 54) \
+    TILEWISE_FROM_REGISTERS(192, 96, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, \
+        111, 112, 113, 114, 115, 116)
 #define TILEWISE_ALL_OF_208 \
     TILEWISE_WIDTHS(208, 104, 104, 105, 106, 107, 108, 109, 110) \
-    TILEWISE_WIDTH(208, unsigned, "+r", 52, 52, 53, 54, 55, 56, 57, 58)
+    TILEWISE_WIDTH(208, unsigned, "+r", 52, 52, 53, 54, 55, 56, 57, 58) \
+    TILEWISE_FROM_REGISTERS(208, 104, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, \
+        118, 119, 120, 121, 122, 123, 124)
 #define TILEWISE_ALL_OF_224 \
     TILEWISE_WIDTHS(224, 112, 112, 113, 114, 115, 116, 117, 118) \
-    TILEWISE_WIDTH(224, unsigned, "+r", 56, 56, 57, 58, 59, 60, 61, 62)
+    TILEWISE_WIDTH(224, unsigned, "+r", 56, 56, 57, 58, 59, 60, 61, 62) \
+    TILEWISE_FROM_REGISTERS(224, 112, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, \
+        126, 127, 128, 129, 130, 131, 132)
 #define TILEWISE_ALL_OF_240 \
     TILEWISE_WIDTHS(240, 120, 120, 121, 122, 123, 124, 125, 126) \
-    TILEWISE_WIDTH(240, unsigned, "+r", 60, 60, 61, 62, 63, 64, 65, 66)
+    TILEWISE_WIDTH(240, unsigned, "+r", 60, 60, 61, 62, 63, 64, 65, 66) \
+    TILEWISE_FROM_REGISTERS(240, 120, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, \
+        134, 135, 136, 137, 138, 139, 140)
 #define TILEWISE_ALL_OF_256 \
     TILEWISE_WIDTHS(256, 128, 128, 129, 130, 131, 132, 133, 134) \
     TILEWISE_WIDTH(256, unsigned, "+r", 64, 64, 65, 66, 67, 68, 69, 70) \
@@ -296,10 +318,11 @@ inline __device__ void multiply(Register (&sums)[COUNT], unsigned long long a, u
 
 // sums += a · b, where K is 64 of 16 bits, with what a thread has of `a` in registers: of each 16 k of its warp's rows those
 // that it has sums of, and of these k 2·t and 2·t + 1, and those 8 further. The first is in row g, the next in row g + 8.
+// In tf32 K is 32, and of each 8 k it has k t, and that 4 further.
 template <typename Element, bool B_ALONG_N, unsigned COUNT>
 inline __device__ void multiply_add(float32 (&sums)[COUNT], const unsigned (&a)[4][4], unsigned long long b)
 {
-    static_assert(sizeof(Element) == 2, "as pairs");
+    static_assert(sizeof(Element) == 2 || !B_ALONG_N, "only 16 bits are read across K, too");
     issue<Element, B_ALONG_N, true>(sums, a, b);
 }
 

@@ -106,7 +106,8 @@ def _copy_of(
 
 
 def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, tuple[str, ...]]]:
-    """What :func:`readable` says; and the same with copies of operands too that the kernel reads slowly as they lie."""
+    """What :func:`readable` says; and the same with copies of operands too that the kernel reads slowly as they lie: of
+    one alone where it does not read both together."""
     read, copies = readable(spec, operands)
     slow = tuple(
         one.name
@@ -115,8 +116,12 @@ def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, t
     )
     if not slow or len(operands.stack) > STACK_AXES or operands.by_pointers:
         return [(read, copies)]
-    more = tuple(one.name for one in _real(spec, operands)[:2] if one.name in copies + slow)
-    return [(read, copies), (with_copies(spec, operands, more), more)]
+    more = [copies + slow] if spec.reads_both(read) else [(name,) for name in reversed(slow)] + [slow]
+    ordered = [tuple(one.name for one in _real(spec, operands)[:2] if one.name in names) for names in more]
+    return [
+        (read, copies),
+        *((with_copies(spec, operands, names), names) for names in dict.fromkeys(ordered)),
+    ]
 
 
 def arranged(operand: Operand, stack: tuple[int, ...]) -> Operand:

@@ -3,7 +3,8 @@
 //
 // One warpgroup copies boxes of A and B into a ring of stages (TMA); the others multiply them from there (wgmma),
 // each a part of the block's tile, and store results through boxes of their own. A and B may lie in rows or in
-// columns: the tensor cores read either; of float32 and of 8 bits they read lines along K alone. The copy engine rounds
+// columns: the tensor cores read either; of float32 and of 8 bits they read lines along K alone, but A's columns of
+// float32 go by way of registers (tilewise/transposed_tile.cuh). The copy engine rounds
 // float32 to tf32 on its way, as the maps say. The tensor cores keep few places of sums of 8-bit floating-point numbers,
 // so those of 128 of K at a time are added up in float32 beside them, times scales if there are such for each 128 of K
 // (tilewise/term_scales.cuh). A may have 8 bits beside 16 of B: then it goes by

@@ -5,7 +5,9 @@ of float16, or int32 of int8.
 
 The copy engine reads a matrix by its tensor map, which can only describe rows (or columns) that begin at multiples of
 16 bytes; an operand that lies otherwise is copied first. A result is stored by the engine if its rows begin so. The
-tensor cores read float32 and 8 bits along K alone: rows of A, columns of B. The engine rounds float32 to tf32.
+tensor cores read float32 and 8 bits along K alone: rows of A, columns of B. Of float32 one of the operands may lie
+across K: it is the kernel's A, perhaps after an exchange, and goes by way of registers. The engine rounds float32 to
+tf32.
 """
 
 from __future__ import annotations
@@ -36,12 +38,15 @@ from tilewise.kernels.gemm.wgmma_lies import (
     is_aligned,
     is_readable,
     is_whole,
+    lies_across,
     lines_of,
+    reads_both,
 )
 from tilewise.kernels.gemm.wgmma_shapes import (
     BOX,
     BYTE_PARTITIONS,
     INSTRUCTION_BYTES,
+    INSTRUCTION_ROWS,
     NARROW_SCALED,
     PARTITIONS,
     PARTITIONS_OF,
@@ -83,12 +88,14 @@ PARTS = tuple(range(1, 65))
 ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
 """What groups of rows need: every block walks over their tiles by itself."""
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
+MOST_TRANSPOSED_CHANGED = 144  # with the rows of A that are in registers
 MOST_PRODUCTS = {1: 192, 2: 192, 3: 112}
 """By the warpgroups that multiply: the same of sums and of those of a step beside them."""
 MOST_PRODUCTS_SCALED = 128  # the same with scales, where they have no registers of the warpgroup that copies
 NARROW_PART_CLOCKS = 20
 """What a step takes longer where K is in parts and several warpgroups have 64 columns each: a tenth, as measured in 27
 pairs of tiles of 128×64 and 64×128."""
+TRANSPOSING_ALONE_CLOCKS = 120
 MOST_COLUMNS_SCALED = 160  # of a tile where each has scales of its own: with more, registers are spilled
 
 
@@ -101,6 +108,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for name, value in ALONE.items():
         if settings["grouped"] and settings[name] != value:
             return ArgumentError(name, f"must be {value!r} for groups of rows", settings[name])
+    if unfit := _refuse_lies(settings):
+        return unfit
     if settings["grouped"] and not settings["a_in_rows"]:
         return ArgumentError("a_in_rows", "must be 1 for groups of rows, which begin anywhere", 0)
     for name, operand in zip(("a_in_rows", "b_in_rows"), exchange(operands, settings), strict=True):
@@ -131,7 +140,9 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
         return ArgumentError("partition", "must be a smaller tile for groups of rows", settings["partition"])
     halved = shape.consumers == 3 or operands.groups  # which have fewer registers, or keep more in them
     in_boxes = not operands.epilogue.is_plain or operands.c.itemsize == 1
-    if in_boxes and shape.sum_registers > MOST_SUMS_CHANGED // (2 if halved else 1):
+    most = MOST_SUMS_CHANGED // (2 if halved else 1)
+    scarce = shape.transposes and shape.product_registers > MOST_TRANSPOSED_CHANGED
+    if in_boxes and (shape.sum_registers > most or scarce):
         return ArgumentError(
             "partition",
             "must be a smaller tile with an epilogue, or results of 8 bits",
@@ -152,6 +163,16 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     return refuse_blocks(clusters(inner, settings) * split * parts * 2)
 
 
+def _refuse_lies(settings: Settings) -> ArgumentError | None:
+    """Refuse to read across K what the tensor cores and registers do not."""
+    element = loaded_element(settings)
+    if not settings["a_in_rows"] and element in EIGHT_BITS:
+        return ArgumentError("a_in_rows", f"must be 1 for {element}", 0)
+    if settings["b_in_rows"] and (settings["element"] == "float32" or settings["element"] in EIGHT_BITS):
+        return ArgumentError("b_in_rows", f"must be 0 for {settings['element']}", 1)
+    return None
+
+
 def _refuse_shape(shape: Shape, settings: Settings) -> ArgumentError | None:
     """Refuse a tile that its elements, its schedule or its cluster do not allow."""
     (down, across), element = cluster_of(settings), str(settings["element"])
@@ -166,6 +187,12 @@ def _refuse_shape(shape: Shape, settings: Settings) -> ArgumentError | None:
         return ArgumentError("cluster", rule, settings["cluster"])
     if (shape.in_steps or shape.widens) and shape.pingpong:
         return ArgumentError("pingpong", f"must be 0 for {loaded_element(settings)}", 1)
+    if shape.transposes and shape.consumers == 3:
+        rule = "must be a tile of one or two warpgroups where rows lie across k"
+        return ArgumentError("partition", rule, settings["partition"])
+    if shape.widens and shape.m != INSTRUCTION_ROWS * shape.consumers:
+        rule = "must have 64 rows for each warpgroup where they are widened"
+        return ArgumentError("partition", rule, settings["partition"])
     if any(shape.scaled) and not (shape.in_steps or shape.widens):
         return ArgumentError("element", "must have 8 bits with scales that differ along k", element)
     most = MOST_PRODUCTS[shape.consumers]
@@ -334,7 +361,9 @@ def work(operands: Operands, settings: Settings) -> Work:
         whole_boxes=shape.n % BOX == 0 or shape.n <= BOX // 2 or boxed,
         straddling=straddling(first, second, shape.tile, down),
         cut=cut(second, shape.tile, down) if shape.b_in_rows and shape.n % BOX else 0.0,
-        step_clocks=_scale_clocks(shape) + (NARROW_PART_CLOCKS if parts > 1 and narrow else 0),
+        step_clocks=_scale_clocks(shape)
+        + _transposing_clocks(shape)
+        + (NARROW_PART_CLOCKS if parts > 1 and narrow else 0),
     )
 
 
@@ -356,6 +385,15 @@ def _scale_clocks(shape: Shape) -> float:
     else:
         each = 0.03 if shape.scaled[1] == 1 else 0.0143 if shape.n % 128 else 0.01
     return shape.m * shape.n * each
+
+
+def _transposing_clocks(shape: Shape) -> float:
+    """What a step takes longer where rows across K go by way of registers, as measured in plans of 21 products: two
+    for each of them if they are multiplied by few columns, and more if no other warpgroup multiplies meanwhile."""
+    if not shape.transposes:
+        return 0.0
+    alone = TRANSPOSING_ALONE_CLOCKS if shape.pingpong or shape.consumers == 1 else 0
+    return 2 * shape.m * min(NARROW_SCALED / shape.n, 1.0) ** 1.5 + alone
 
 
 def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
@@ -430,7 +468,7 @@ def tiles(settings: Settings) -> dict[str, Tile]:
     return {
         "cluster": Tile(shape.m * down, shape.n * across, shape.tile.k * int(settings["split"])),
         "block": shape.tile,
-        "instruction": Tile(64, shape.n, _instruction_k(shape)),
+        "instruction": Tile(INSTRUCTION_ROWS, shape.n, _instruction_k(shape)),
     }
 
 
@@ -478,5 +516,7 @@ SPEC = KernelSpec(
     sum_slots=sum_slots,
     grouped=True,
     readable=is_readable,
-    lies="have rows or columns that begin at multiples of 16 bytes, of float32 and 8 bits those along k,",
+    reads_both=reads_both,
+    reads_slowly=lies_across,
+    lies="have rows or columns that begin at multiples of 16 bytes, of 8 bits those along k,",
 )

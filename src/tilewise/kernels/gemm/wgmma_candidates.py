@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewise.kernels.gemm.limits import scales_terms
-from tilewise.kernels.gemm.wgmma_lies import cluster_of, clusters, lies_of
+from tilewise.kernels.gemm.wgmma_lies import cluster_of, clusters, lies_across, lies_of, reads_both
 from tilewise.kernels.gemm.wgmma_shapes import (
     BETWEEN,
     BETWEEN_SIZES,
@@ -50,6 +50,9 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
         yield from _widening(operands, types, sms)
         return
     lies = types | lies_of(operands, 0)
+    if lies_across(operands.a) or lies_across(operands.b):
+        yield from _transposing(operands, types, sms)
+        return
     if operands.groups:
         yield from _grouped(operands, lies, sms)
         return
@@ -101,6 +104,27 @@ def _widening(operands: Operands, types: dict[str, int | str], sms: int) -> Iter
         yield from _schedules(operands, found, sms)
         yield from _splits(operands, found, sms)
         yield from _parts(operands, found, sms)
+
+
+def _transposing(operands: Operands, types: dict[str, int | str], sms: int) -> Iterator[Settings]:
+    """Tiles where an operand of float32 lies across K, which is the kernel's A."""
+    if not reads_both(operands):
+        return
+    exchanged = int(not lies_across(operands.a))
+    lies = types | lies_of(operands, exchanged) | {"stacked": int(operands.batch > 1)}
+    rows, columns = (operands.sizes[i] for i in ((1, 0) if exchanged else (0, 1)))
+    narrow = next((one.n for one in NARROW if one.n >= columns), None)
+    tiles = [one for one in (*NARROW, *TALL) if one.n == narrow]
+    if narrow is None:
+        tiles = [*TILES, *_least_waste(operands, rows, columns, sms, False)]
+    for tile in tiles:
+        if (tile.m > 64 and tile.m >= 2 * rows) or (tile.n > 64 and tile.n >= 2 * columns):
+            continue
+        found: dict[str, int | str] = {**lies, "partition": _name(tile, lies)}
+        yield from _schedules(operands, found, sms)
+        if (tile.m, tile.n) not in BETWEEN_SIZES:
+            yield from _splits(operands, found, sms)
+            yield from _parts(operands, found, sms)
 
 
 def _flat_tiles(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
@@ -186,9 +210,9 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
     """With a cluster or without, with one tile a block or more, in turns or together."""
     tile, in_pairs = tile_of(found), found["accumulate"] == "float16"
     shape = shape_of({**found, "pingpong": 0})
-    together = shape.in_steps or shape.widens
     many = operands.sizes[1 if found["exchanged"] else 0] > tile.m
-    worth = not found["exchanged"] or (found["widened"] != AS_IT_IS and tile.n >= WORTH_SHARING)
+    registers = shape.widens or shape.transposes
+    worth = not found["exchanged"] or (registers and tile.n >= WORTH_SHARING)
     worth = worth and (tile.m, tile.n) not in TALL_SIZES  # which gain nothing by it
     for cluster in ("1x1", "2x1") if many and worth else ("1x1",):
         made = {**found, "cluster": cluster, "pingpong": 0}
@@ -197,6 +221,7 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
         for tiles in sorted({min(share, MOST_TILES) for share in shares}):
             yield {**made, "tiles": tiles}
         alone = Shape(tile, pingpong=True, in_pairs=in_pairs)
+        together = shape.in_steps or shape.widens or (shape.transposes and tile.m == 64)
         if most > 1 and not together and alone.sums >= LEAST_SUMS and alone.sum_registers <= MOST_SUMS:
             yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
 

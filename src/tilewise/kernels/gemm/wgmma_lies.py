@@ -15,8 +15,10 @@ __all__ = [
     "is_aligned",
     "is_readable",
     "is_whole",
+    "lies_across",
     "lies_of",
     "lines_of",
+    "reads_both",
 ]
 
 ALIGNMENT = 16  # bytes: of a row's beginning, for the copy engine
@@ -75,19 +77,30 @@ def in_rows(operand: Operand) -> bool:
     return is_aligned(operand) or not is_aligned(operand.transposed())
 
 
-def is_along_k_alone(operand: Operand) -> bool:
-    """Whether the tensor cores read elements of its type along K alone: all but those of 16 bits."""
-    return operand.itemsize != 2
+def is_along_k(operand: Operand) -> bool:
+    """Whether it lies in rows along K: rows of A, columns of B."""
+    return is_aligned(operand.transposed() if operand.name in ("b", "copy_b") else operand)
 
 
 def is_readable(operand: Operand) -> bool:
     """Whether a tensor map can describe the operand: rows or columns, each beginning at a multiple of 16 bytes.
 
-    Of what is read along K alone, rows of A or columns of B.
+    Of 8 bits, which are read along K alone, rows of A or columns of B.
     """
-    if is_along_k_alone(operand):
-        return is_aligned(operand.transposed() if operand.name in ("b", "copy_b") else operand)
+    if operand.itemsize == 1:
+        return is_along_k(operand)
     return is_aligned(operand) or is_aligned(operand.transposed())
+
+
+def lies_across(operand: Operand) -> bool:
+    """Whether it is of float32 and lies across K, so that it has to go by way of registers."""
+    return operand.itemsize == 4 and not is_along_k(operand)
+
+
+def reads_both(operands: Operands) -> bool:
+    """Whether one of the operands at most goes by way of registers, as the other is read from shared memory; of groups
+    of rows none."""
+    return sum(map(lies_across, operands[:2])) <= (0 if operands.groups else 1)
 
 
 def lines_of(operand: Operand, along_rows: int | str) -> Operand:
@@ -119,5 +132,5 @@ def has_whole_rows(c: Operand) -> bool:
 def lies_of(operands: Operands, exchanged: int) -> dict[str, int | str]:
     """The settings that say how the operands lie."""
     a, b = exchange(operands, {"exchanged": exchanged})
-    a_in_rows, b_in_rows = is_along_k_alone(a) or in_rows(a), not is_along_k_alone(b) and in_rows(b)
+    a_in_rows, b_in_rows = a.itemsize == 1 or in_rows(a), b.itemsize == 2 and in_rows(b)
     return {"exchanged": exchanged, "a_in_rows": int(a_in_rows), "b_in_rows": int(b_in_rows)}

@@ -17,6 +17,7 @@ __all__ = [
     "BYTE_PARTITIONS",
     "FLAT",
     "INSTRUCTION_BYTES",
+    "INSTRUCTION_ROWS",
     "NARROW",
     "PARTITIONS",
     "PARTITIONS_OF",
@@ -35,6 +36,7 @@ __all__ = [
 
 ROW_BYTES = 128  # of a box, the most that its swizzle allows
 INSTRUCTION_BYTES = 32  # of a row that an instruction reads
+INSTRUCTION_ROWS = 64  # of A
 WARPGROUP = 128  # threads
 BARRIER_BYTES = 16  # of a stage: one that says it is full, one that says it is empty
 BOX = 64  # rows and columns of results, or of sums, that a warpgroup puts at a time
@@ -57,6 +59,7 @@ class Shape:
     )
     widens: bool = False  # whether A has 8 bits and B 16
     scaled: tuple[int, int] = (0, 0)  # rows of A and columns of B that share scales of terms
+    transposes: bool = False  # whether A is float32 across K, which goes by way of registers
 
     @property
     def m(self) -> int:
@@ -85,9 +88,10 @@ class Shape:
 
     @functools.cached_property
     def product_registers(self) -> int:
-        """Those, and what the sums of a step take besides: of one instruction at a time."""
+        """Those, and what the sums of a step take besides, of one instruction at a time; or the rows of two steps."""
         apart = self.in_steps or (self.widens and any(self.scaled))
-        return self.sum_registers + (self.n // 2 if apart else 0)
+        rows = self.m // (1 if self.pingpong else self.consumers)
+        return self.sum_registers + (self.n // 2 if apart else 0) + (rows // 2 if self.transposes else 0)
 
     @property
     def threads(self) -> int:
@@ -226,7 +230,8 @@ def _adds_steps(settings: Settings) -> bool:
 
 
 _OF_SHAPES = (
-    "partition", "element", "widened", "pingpong", "exchanged", "b_in_rows", "accumulate", "scales_a", "scales_b",
+    "partition", "element", "widened", "pingpong", "exchanged", "a_in_rows", "b_in_rows", "accumulate", "scales_a",
+    "scales_b",
 )  # fmt: skip
 
 
@@ -248,4 +253,5 @@ def _shape(*values: Any) -> Shape:
         _adds_steps(settings),
         settings["widened"] != AS_IT_IS,
         scaled_lines(settings),
+        settings["element"] == "float32" and not settings["a_in_rows"],
     )
