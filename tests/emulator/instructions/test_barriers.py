@@ -153,14 +153,14 @@ def test_a_barrier_after_some_lanes_have_left(order: str | int) -> None:
 @every_order
 @pytest.mark.parametrize("first", ["those that leave", "those that come"])
 def test_where_a_barrier_counts_threads_those_that_have_left_count_too(first: str, order: str | int) -> None:
-    """A warp comes as a whole one, with whoever is left of it: 96 threads of which 57 are there."""
+    """A warp comes as a whole one, with whoever is left of it: 96 threads of which 36 are there."""
     wait = 'asm volatile("barrier.sync 3, 96;" ::: "memory"); o[t] += 2;'
     if first == "those that leave":
-        body = f"o[t] = l; if (l % 5 > 2) return; {wait} o[t] += 1; {wait}"
+        body = f"o[t] = l; if (l % 5 < 3) return; {wait} o[t] += 1; {wait}"
     else:
-        body = f"o[t] = l; if (l % 5 < 3) {{ {wait} o[t] += 3; }} else for (int i = 0; i < 99; ++i) o[t] += box[0];"
+        body = f"o[t] = l; if (l % 5 > 2) {{ {wait} o[t] += 3; }} else for (int i = 0; i < 99; ++i) o[t] += box[0];"
     np.testing.assert_array_equal(
-        launched(body, order), [t % 32 + 5 * (t % 32 % 5 < 3) for t in range(BLOCK)]
+        launched(body, order), [t % 32 + 5 * (t % 32 % 5 > 2) for t in range(BLOCK)]
     )
 
 
@@ -268,3 +268,56 @@ def test_lanes_that_leave_one_by_one_come_to_no_barrier(leaving: int, order: str
     assert found[32 * reader :][:32].tolist() == [100 + lane for lane in range(32)]
     for warp in (leaving, writer):
         assert found[32 * warp :][:32].tolist() == [*range(32)]
+
+
+def of_registers(body: str, block: int, *numbers: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
+    """What each thread of a kernel in PTX has in %d0, %d1, …; %t is the thread, %l its lane, %n a number given."""
+    head = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 o, .param .u32 n) {"
+    text = f"""{head}
+.reg .b32 %t, %l, %n, %m, %d<4>; .reg .b64 %o; .reg .pred %p, %q;
+mov.u32 %t, %tid.x; mov.u32 %l, %laneid; ld.param.u32 %n, [n]; ld.param.u64 %o, [o]; mad.wide.u32 %o, %t, 16, %o;
+mov.u32 %d0, 0; mov.u32 %d1, 0; mov.u32 %d2, 0; mov.u32 %d3, 0;
+{body}
+st.global.v4.u32 [%o], {{%d0, %d1, %d2, %d3}};
+ret; }}"""
+    out = np.full((block, 4), 77, np.uint32)
+    tw.Kernel.from_ptx(text, "k")(1, block, [out, *(numbers or (0,))], device="emulator", timeout=20.0)
+    return out
+
+
+def test_what_votes_come_to() -> None:
+    """Of more threads than a byte counts, at a barrier whose number takes four bits."""
+    body = """setp.lt.u32 %p, %t, %n; bar.red.popc.u32 %d0, 9, %p; bar.red.popc.u32 %d3, 9, !%p;
+bar.red.and.pred %q, 9, %p; selp.u32 %d1, 1, 0, %q; bar.red.or.pred %q, 9, %p; selp.u32 %d2, 1, 0, %q;"""
+    for yes in (0, 1, 40, 319, 320):
+        assert (of_registers(body, 320, yes) == (yes, yes == 320, yes > 0, 320 - yes)).all()
+
+
+def test_of_a_vote_in_two_parts_each_lane_counts_once() -> None:
+    body = """setp.lt.u32 %q, %l, 13; setp.ne.u32 %p, %t, 50; @%q bra LOW;
+barrier.red.popc.u32 %d0, 2, %p; bra.uni ON; LOW: barrier.red.popc.u32 %d0, 2, %p; ON:"""
+    assert (of_registers(body, 96)[:, 0] == 95).all()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "and.b32 %m, %l, 1; barrier.sync %m;",
+        "shr.u32 %m, %l, 4; mad.lo.u32 %m, %m, 32, 32; barrier.sync 1, %m;",
+        "setp.lt.u32 %p, %t, 32; @%p bra LOW; barrier.sync 1, 64; bra.uni ON; LOW: barrier.sync 1, 96; ON:",
+    ],
+)
+def test_lanes_and_warps_agree_on_a_barrier_and_its_count(body: str) -> None:
+    with pytest.raises(tw.errors.KernelFault, match="two counts at one barrier, or lanes of one warp"):
+        of_registers(body, 64)
+
+
+def test_of_lanes_that_do_not_come_the_number_does_not_matter() -> None:
+    body = "shr.u32 %m, %l, 4; setp.eq.u32 %p, %m, 0; @%p barrier.arrive %m, 64; mov.u32 %d0, 5;"
+    assert (of_registers(body, 32)[:, 0] == 5).all()
+
+
+@pytest.mark.parametrize("name", ["bar", "barrier"])
+def test_who_does_not_wait_says_for_how_many_threads_the_barrier_is(name: str) -> None:
+    with pytest.raises(tw.errors.PtxError, match="how many threads"):
+        of_registers(f"{name}.arrive 1;", 32)

@@ -72,8 +72,8 @@ def test_in_and_out_again(space: str, order: str | int) -> None:
         await(bar);
         if (threadIdx.x == 0) {{
             asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(x), "r"(n));
-            asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" :: "l"(y), "r"(to), "r"(n) : "memory");
-            finish();
+            asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" :: "l"(y), "l"(to | 1ull << 40), "r"(n) : "memory");
+            finish();  // of an address in shared memory 32 bits count
         }}""",
         "const unsigned char *x, unsigned char *y, u32 n",
     )
@@ -113,23 +113,25 @@ def test_what_is_not_awaited_is_not_there() -> None:
 
 
 def test_groups_complete_in_turn() -> None:
-    """``wait_group 1`` leaves the last group in flight."""
+    """``wait_group 1`` leaves the last group in flight, ``wait_group 5`` the last five."""
     k = kernel(
         """
-        for (int i = 0; i < 8; ++i) ((u32 *)tile)[i] = i + 1;
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < 24; ++i) ((u32 *)tile)[i] = i + 1;
+        for (int i = 0; i < 6; ++i) {
             asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 16;" :: "l"(y + 4 * i), "r"(here(tile) + 16 * i) : "memory");
             asm volatile("cp.async.bulk.commit_group;" ::: "memory");
         }
+        asm volatile("cp.async.bulk.wait_group 5;" ::: "memory");
+        for (int i = 0; i < 24; ++i) seen[i] = ((volatile u32 *)y)[i];
         asm volatile("cp.async.bulk.wait_group 1;" ::: "memory");
-        for (int i = 0; i < 8; ++i) seen[i] = ((volatile u32 *)y)[i];
+        for (int i = 0; i < 24; ++i) seen[24 + i] = ((volatile u32 *)y)[i];
         asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");""",
         "u32 *y, u32 *seen",
     )
-    for order, found in (("eager", 8), ("late", 4)):
-        y, seen = np.zeros(8, np.uint32), np.zeros(8, np.uint32)
-        k(1, 1, [y, seen], shared=64, device=device(order), timeout=20)
-        assert y.tolist() == [1, 2, 3, 4, 5, 6, 7, 8] and np.count_nonzero(seen) == found
+    for order, found in (("eager", (24, 24)), ("late", (4, 20))):
+        y, seen = np.zeros(24, np.uint32), np.zeros((2, 24), np.uint32)
+        k(1, 1, [y, seen], shared=96, device=device(order), timeout=20)
+        assert y.tolist() == [*range(1, 25)] and tuple(np.count_nonzero(seen, axis=1)) == found
 
 
 # -- reductions ---------------------------------------------------------------------------------------
@@ -210,6 +212,50 @@ def test_reductions_in_global_memory() -> None:
         if old.dtype.kind in "fV":
             same |= np.isnan(found.astype(np.float64)) & np.isnan(wanted.astype(np.float64))
         assert same.all(), (operation, type_, old[~same][:4], new[~same][:4], found[~same][:4])
+
+
+SHARED = {"add": "u32 s32 u64", "min": "u32 s32", "max": "u32 s32", "inc": "u32", "dec": "u32"}
+SHARED |= {"and": "b32", "or": "b32", "xor": "b32"}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_reductions_in_another_blocks_memory() -> None:
+    """Of rows by one thread, and of each thread's own numbers."""
+    all_ = [(operation, type_) for operation, types in SHARED.items() for type_ in types.split()]
+    way, told = "shared::cluster", "mbarrier::complete_tx::bytes"
+    cases = []
+    for number, (operation, type_) in enumerate(all_):
+        row = f"cp.reduce.async.bulk.{way}.shared::cta.{told}.{operation}.{type_} [%0], [%1], %2, [%3];"
+        one = f"red.async.relaxed.cluster.{way}.{told}.{operation}.{type_} [%0], %1, [%2];"
+        word, kind = ("u64", "l") if type_ == "u64" else ("u32", "r")
+        cases.append(
+            f"""case {number}: if (threadIdx.x == 0)
+            asm volatile("{row}" :: "r"(to), "r"(here(given)), "r"(n), "r"(there) : "memory");
+        for (u32 i = threadIdx.x; i < n / sizeof({word}); i += 32)
+            asm volatile("{one}" :: "r"(to + n + (u32)sizeof({word}) * i), "{kind}"((({word} *)given)[i]), "r"(there) : "memory");
+        break;"""
+        )
+    k = kernel(
+        f"""
+        u32 bar = here(&barrier), to = at_rank(here(tile), 1 - rank()), there = at_rank(bar, 1 - rank());
+        unsigned char *given = tile + 2 * n;
+        begin(bar, 2 * n);
+        for (u32 i = threadIdx.x; i < n; i += 32) {{ tile[i] = tile[n + i] = y[i]; given[i] = x[i]; }}
+        __syncthreads();
+        asm volatile("fence.proxy.async;" ::: "memory");
+        meet();
+        switch (which) {{ {" ".join(cases)} }}
+        await(bar);
+        for (u32 i = threadIdx.x; i < 2 * n; i += 32) out[2 * n * rank() + i] = tile[i];
+        meet();""",
+        "const unsigned char *x, const unsigned char *y, unsigned char *out, u32 n, int which",
+    )
+    for number, (operation, type_) in enumerate(all_):
+        old, new = (values[: 64 * (values.size // 64)] for values in operands(type_))
+        wanted, out = reduced(operation, old, new), np.zeros((2, 2, old.nbytes), np.uint8)
+        k(2, 32, [new.view(np.uint8), old.view(np.uint8), out, old.nbytes, number], shared=8192, cluster=2,
+          device=device(), timeout=20)  # fmt: skip
+        assert (out.view(old.dtype) == wanted).all(), (operation, type_)
 
 
 def test_many_blocks_add_up() -> None:
@@ -321,7 +367,7 @@ def test_values_sent_to_another_block(order: str | int) -> None:
         """
         u32 bar = here(&barrier), other = 1 - rank(), lane = threadIdx.x;
         u32 *mine = (u32 *)tile;
-        begin(bar, 32 * (4 + 16 + 8 + 4));
+        begin(bar, 32 * (4 + 16 + 8 + 4 + 4 + 16));
         for (int i = lane; i < 32 * 8; i += 32) mine[i] = 0;
         __syncthreads();
         meet();
@@ -333,20 +379,25 @@ def test_values_sent_to_another_block(order: str | int) -> None:
                      :: "r"(to + 640 + 8 * lane), "l"((u64)value << 32), "r"(there) : "memory");
         asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];"
                      :: "r"(to + 896), "r"(value), "r"(there) : "memory");
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" :: "r"(to + 1024 + 4 * lane), "f"(value / 8.0f), "r"(there) : "memory");
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f64 [%0], {%1, %2}, [%3];"
+                     :: "r"(to + 1152 + 16 * lane), "d"(value / 8.0), "d"(0.5), "r"(there) : "memory");
         await(bar);
-        for (int i = lane; i < 32 * 8; i += 32) y[blockIdx.x * 256 + i] = mine[i];
+        for (int i = lane; i < 32 * 13; i += 32) y[blockIdx.x * 416 + i] = mine[i];
         meet();""",
         "u32 *y",
     )
-    y = np.zeros((2, 256), np.uint32)
-    k(2, 32, [y], shared=1024, cluster=2, device=device(order), timeout=20)
+    y = np.zeros((2, 416), np.uint32)
+    k(2, 32, [y], shared=1664, cluster=2, device=device(order), timeout=20)
     lanes = np.arange(32)
     for block in (0, 1):
         value = 100 * (1 - block) + lanes
         assert (y[block, :32] == value).all()
         assert (y[block, 32:160].reshape(32, 4) == np.stack([value, value, lanes, lanes], 1)).all()
         assert (y[block, 160:224].reshape(32, 2) == np.stack([0 * value, value], 1)).all()
-        assert y[block, 224] == value.sum() and not y[block, 225:].any()
+        assert y[block, 224] == value.sum() and not y[block, 225:256].any()
+        assert (y[block, 256:288].view(np.float32) == value / 8).all()
+        assert (y[block, 288:].view(np.float64).reshape(32, 2) == np.stack([value / 8, 0 * value + 0.5], 1)).all()
 
 
 # -- tensor maps in memory --------------------------------------------------------------------------------
@@ -460,6 +511,20 @@ def test_a_wrong_copy_is_a_fault(offsets: tuple[int, int], count: int, said: str
         k(1, 32, [np.zeros(4096, np.uint8), *offsets, count], shared=1024 - 16, device=device(), timeout=20)
 
 
+@pytest.mark.parametrize(("to", "source"), [(8, 0), (0, 4), (4, 8)])
+@pytest.mark.parametrize("space", ["global", "shared::cluster"])
+def test_a_copy_from_shared_memory_begins_at_a_multiple_of_16(space: str, to: int, source: int) -> None:
+    copy = (
+        f'cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 32;" :: "l"(x + {to}), "r"(here(tile) + {source})'
+        if space == "global"
+        else 'cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 32, [%2];"'
+        f' :: "r"(at_rank(here(tile), 0) + 512 + {to}), "r"(here(tile) + {source}), "r"(at_rank(bar, 0))'
+    )
+    k = kernel(f'u32 bar = here(&barrier); begin(bar, 32); asm volatile("{copy} : "memory");', "char *x")
+    with pytest.raises(KernelFault, match="not a multiple of 16"):
+        k(1, 1, [np.zeros(4096, np.uint8)], shared=1024, cluster=1, device=device(), timeout=20)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -481,7 +546,13 @@ def test_a_wrong_copy_is_a_fault(offsets: tuple[int, int], count: int, said: str
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], [%r2];",
         "cp.async.bulk.tensor.2d.global.shared::cta.mbarrier::complete_tx::bytes [%rd1, {%r1, %r1}], [%r1];",
         "cp.reduce.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1, {%r1, %r1}], [%r1];",
+        "cp.reduce.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.add.u32 [%r1], [%rd1], 16, [%r2];",
+        "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.s64 [%r1], [%r1], 16, [%r2];",
+        "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.min.u64 [%r1], [%r1], 16, [%r2];",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.u32 [%rd1], [%r1], 16;",
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.L2::cache_hint [%r1], [%r1], 16, [%r2], %rd1;",
         "cp.async.bulk.wait_group %r1;",
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b64 [%r1], {%rd1, %rd1, %rd1, %rd1}, [%r2];",
         "st.async.release.global.u32 [%rd1], %r1;",
         "st.async.shared::cluster.u32 [%r1], %r1, [%r2];",
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.u16 [%r1], %rs1, [%r2];",

@@ -481,6 +481,16 @@ def test_arriving_and_waiting_go_by_turns(body: str, said: str) -> None:
         barrier(body)
 
 
+@pytest.mark.parametrize("others", ["have come", "have not come"])
+def test_nobody_arrives_again_before_waiting(others: str) -> None:
+    """Whether the phase in which the thread arrived is over or not."""
+    body = "barrier.cluster.arrive; barrier.cluster.arrive;"
+    if others == "have not come":
+        body = f"setp.ne.u32 %p, %rank, 0; @%p bra OTHER; {body} bra.uni END; OTHER: bar.sync 1, 96;"
+    with pytest.raises(KernelFault, match="by a thread that has yet to wait for the last one"):
+        barrier(body, grid=2, cluster=1 if others == "have come" else 2, block=32)
+
+
 def test_a_deadlock_says_who_waits_at_the_clusters_barrier() -> None:
     with pytest.raises(Deadlock) as raised:
         barrier(f"setp.ne.u32 %p, %rank, 0; @%p bra OTHER; {SYNC} bra END; OTHER: bar.sync 1, 96;")
