@@ -341,22 +341,26 @@ def test_to_the_last_blocks_of_the_largest_cluster() -> None:
     k = kernel(
         """
         u32 bar = here(&barrier), *mine = (u32 *)tile;
-        begin(bar, mask >> rank() & 1 ? 128 : 0);
-        mine[threadIdx.x] = 7;
+        begin(bar, mask >> rank() & 1 ? 256 : 0);
+        mine[threadIdx.x] = mine[32 + threadIdx.x] = 7;
         __syncthreads();
         asm volatile("fence.proxy.async;" ::: "memory");
         meet();
-        if (threadIdx.x == 0 && rank() == 3)
+        if (threadIdx.x == 0 && rank() == 3) {
+            unsigned short blocks = mask;
             asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 128, [%2], %3;"
-                         :: "r"(here(tile)), "l"(x), "r"(bar), "h"((unsigned short)mask) : "memory");
+                         :: "r"(here(tile)), "l"(x), "r"(bar), "h"(blocks) : "memory");
+            asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2}], [%3], %4;"
+                         :: "r"(here(tile) + 128), "l"(&map), "r"(0), "r"(bar), "h"(blocks) : "memory");
+        }
         await(bar);
-        y[blockIdx.x * 32 + threadIdx.x] = mine[threadIdx.x];
+        for (u32 i = threadIdx.x; i < 64; i += 32) y[blockIdx.x * 64 + i] = mine[i];
         meet();""",
-        "const u32 *x, u32 *y, u32 mask",
+        "const __grid_constant__ Map map, const u32 *x, u32 *y, u32 mask",
     )
     x, mask = np.frombuffer(random_bytes(128), np.uint32), 0xC003
-    y = np.zeros((16, 32), np.uint32)
-    k(16, 32, [x, y, mask], shared=1024, cluster=16, device=device("late"), timeout=20)
+    y = np.zeros((16, 2, 32), np.uint32)
+    k(16, 32, [tw.TensorMap(x, (32,)), x, y, mask], shared=1024, cluster=16, device=device("late"), timeout=20)
     for block in range(16):
         assert (y[block] == (x if mask >> block & 1 else 7)).all(), block
 
@@ -367,7 +371,7 @@ def test_values_sent_to_another_block(order: str | int) -> None:
         """
         u32 bar = here(&barrier), other = 1 - rank(), lane = threadIdx.x;
         u32 *mine = (u32 *)tile;
-        begin(bar, 32 * (4 + 16 + 8 + 4 + 4 + 16));
+        begin(bar, 32 * (4 + 16 + 8 + 4 + 4 + 16 + 16));
         for (int i = lane; i < 32 * 8; i += 32) mine[i] = 0;
         __syncthreads();
         meet();
@@ -382,13 +386,17 @@ def test_values_sent_to_another_block(order: str | int) -> None:
         asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" :: "r"(to + 1024 + 4 * lane), "f"(value / 8.0f), "r"(there) : "memory");
         asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f64 [%0], {%1, %2}, [%3];"
                      :: "r"(to + 1152 + 16 * lane), "d"(value / 8.0), "d"(0.5), "r"(there) : "memory");
+        u64 far, signal;  // generic addresses
+        asm volatile("mapa.u64 %0, %1, %2;" : "=l"(far) : "l"(mine + 416 + 4 * lane), "r"(other));
+        asm volatile("mapa.u64 %0, %1, %2;" : "=l"(signal) : "l"(&barrier), "r"(other));
+        asm volatile("st.async.mbarrier::complete_tx::bytes.v2.u64 [%0], {%1, %2}, [%3];" :: "l"(far), "l"((u64)lane), "l"(~0ull), "l"(signal) : "memory");
         await(bar);
-        for (int i = lane; i < 32 * 13; i += 32) y[blockIdx.x * 416 + i] = mine[i];
+        for (int i = lane; i < 32 * 17; i += 32) y[blockIdx.x * 544 + i] = mine[i];
         meet();""",
         "u32 *y",
     )
-    y = np.zeros((2, 416), np.uint32)
-    k(2, 32, [y], shared=1664, cluster=2, device=device(order), timeout=20)
+    y = np.zeros((2, 544), np.uint32)
+    k(2, 32, [y], shared=2176, cluster=2, device=device(order), timeout=20)
     lanes = np.arange(32)
     for block in (0, 1):
         value = 100 * (1 - block) + lanes
@@ -397,7 +405,8 @@ def test_values_sent_to_another_block(order: str | int) -> None:
         assert (y[block, 160:224].reshape(32, 2) == np.stack([0 * value, value], 1)).all()
         assert y[block, 224] == value.sum() and not y[block, 225:256].any()
         assert (y[block, 256:288].view(np.float32) == value / 8).all()
-        assert (y[block, 288:].view(np.float64).reshape(32, 2) == np.stack([value / 8, 0 * value + 0.5], 1)).all()
+        assert (y[block, 288:416].view(np.float64).reshape(32, 2) == np.stack([value / 8, 0 * value + 0.5], 1)).all()
+        assert (y[block, 416:].view(np.int64).reshape(32, 2) == np.stack([lanes, 0 * lanes - 1], 1)).all()
 
 
 # -- tensor maps in memory --------------------------------------------------------------------------------
@@ -412,7 +421,7 @@ REPLACED = r"""
 #define AXIS(what, n, value) asm volatile("tensormap.replace.tile." what ".shared::cta.b1024.b32 [%0], " #n ", %1;" :: "r"(map), "r"(value) : "memory")
             SET64("global_address.shared::cta.b1024.b64", x);
             SET32("rank.shared::cta.b1024.b32", 1);
-            AXIS("box_dim", 0, 32); AXIS("box_dim", 1, 8);
+            AXIS("box_dim", 0, box); AXIS("box_dim", 1, 8);
             AXIS("global_dim", 0, 40); AXIS("global_dim", 1, 20);
             asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" :: "r"(map), "l"((u64)160) : "memory");
             AXIS("element_stride", 0, 1); AXIS("element_stride", 1, 1);
@@ -437,7 +446,7 @@ REPLACED = r"""
 
 def test_a_map_made_by_the_kernel() -> None:
     """From zeros, field by field in shared memory, then copied to global memory: as compilers do it."""
-    k = kernel(REPLACED, "const float *x, unsigned char *maps, u32 *y, u32 first")
+    k = kernel(REPLACED, "const float *x, unsigned char *maps, u32 *y, u32 first, u32 box")
     x = np.arange(800, dtype=np.float32).reshape(20, 40)
     wanted = np.full((8, 32), np.uint32(0x7FF77FF7).view(np.float32), np.float32)
     wanted[:5, :24] = x[15:, 16:]
@@ -447,10 +456,12 @@ def test_a_map_made_by_the_kernel() -> None:
             swizzled[row, 4 * (chunk ^ row) : 4 * (chunk ^ row) + 4] = wanted[row, 4 * chunk : 4 * chunk + 4]
     y, maps = np.zeros(256, np.uint32), np.zeros(128, np.uint8)
     d = device()
-    k(1, 32, [x, d.array(maps), y, 0], shared=4096, device=d, timeout=20)
+    k(1, 32, [x, d.array(maps), y, 0, 32], shared=4096, device=d, timeout=20)
     assert y.tobytes() == swizzled.tobytes()
     with pytest.raises(KernelFault, match=r"tensor map at .* address 0x.*tw\.TensorMap"):
-        k(1, 32, [x, d.array(maps), y, 1], shared=4096, device=d, timeout=20)
+        k(1, 32, [x, d.array(maps), y, 1, 32], shared=4096, device=d, timeout=20)
+    with pytest.raises(KernelFault, match="tensor map"):  # of which the field has room for the lowest bits
+        k(1, 32, [x, d.array(maps), y, 0, (1 << 16) + 32], shared=4096, device=d, timeout=20)
 
 
 @pytest.mark.parametrize(
@@ -494,6 +505,7 @@ def test_a_map_is_changed_wherever_it_lies(space: str, where: str) -> None:
         ((0, 4080), 32, "out-of-bounds read of 32 bytes at global address"),
         ((1008, 0), 32, "out-of-bounds write of 32 bytes at shared address"),
         ((0, 0), 0xFFFF_FFF0, "out-of-bounds"),
+        ((0, 0), 2048, "out-of-bounds write of 2048 bytes at shared address 0x400"),
         ((0x3000000, 0), 32, "the cluster has no"),
     ],
 )
@@ -551,6 +563,17 @@ def test_a_copy_from_shared_memory_begins_at_a_multiple_of_16(space: str, to: in
         "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.min.u64 [%r1], [%r1], 16, [%r2];",
         "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.u32 [%rd1], [%r1], 16;",
         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.L2::cache_hint [%r1], [%r1], 16, [%r2], %rd1;",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.and.u32 [%rd1], [%r1], 16;",
+        "cp.async.bulk.prefetch.L2.global [%rd1], 16, %rd1;",
+        "cp.async.bulk.prefetch.L2.global.L2::cache_hint [%rd1], 16;",
+        "cp.async.bulk.tensor.2d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {%r1, %r1}], [%r1];",
+        "cp.async.bulk.tensor.2d.2d.global.shared::cta.bulk_group [%rd1, {%r1, %r1}], [%r1];",
+        "cp.async.bulk.tensor.3d.shared::cta.global.tile.im2col.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r1, %r1}], [%r2];",
+        "cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r1, %r1, %r1}], [%r2], {%rs1};",
+        "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd1, {%r1, %r1}], [%r2], %rs1;",
+        "cp.async.bulk.tensor.2d.global.shared::cta [%rd1, {%r1, %r1}], [%r1];",
+        "cp.async.bulk.tensor.2d.shared::cluster.shared::cta.bulk_group [%r1, {%r1, %r1}], [%r1];",
+        "cp.async.bulk.prefetch.tensor.2d.L2.global [%rd1];",
         "cp.async.bulk.wait_group %r1;",
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b64 [%r1], {%rd1, %rd1, %rd1, %rd1}, [%r2];",
         "st.async.release.global.u32 [%rd1], %r1;",

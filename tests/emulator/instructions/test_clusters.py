@@ -565,6 +565,11 @@ def test_addresses_know_their_block() -> None:
             "mapa.shared::cluster.u32 %a, word, 1; atom.shared.add.u32 %v, [%a], 1;",
             "an access without ::cluster reaches only the block's own",
         ),
+        (
+            "mapa.shared::cluster.u32 %a, word, 1; tensormap.cp_fenceproxy.global.shared::cta"
+            ".tensormap::generic.release.gpu.sync.aligned [%at], [%a], 128;",
+            "an access without ::cluster reaches only the block's own",
+        ),
     ],
 )
 def test_bad_addresses_fault(body: str, said: str) -> None:

@@ -172,8 +172,11 @@ def test_a_width_has_an_end(form: str, values: tuple[int, ...]) -> None:
 
 def test_a_bad_pointer_in_printf_is_a_fault() -> None:
     """One to nowhere, to behind an array, and to a text in it that does not end there."""
-    source = 'extern "C" __global__ void k(const char* p) { printf("%s\\n", threadIdx.x == 3 ? p : "fine"); }'
-    whole = tw.device("emulator").array(np.full(512, ord("x"), np.uint8))
+    source = """extern "C" __global__ void k(const char *p, int *out) {
+  printf("%s\\n", threadIdx.x == 3 ? p : "fine"); out[threadIdx.x] = 1; }"""
+    device = tw.device("emulator")
+    whole, out = device.array(np.full(512, ord("x"), np.uint8)), device.array(np.zeros(32, np.int32))
     for bad in (16, whole.ptr + 512, whole.ptr + 500):
         with pytest.raises(KernelFault, match=r"printf was handed the address 0x(.|\n)*thread \(3, 0, 0\)"):
-            tw.Kernel(source, "k", arch="sm_80")(1, 32, [bad], device="emulator")
+            tw.Kernel(source, "k", arch="sm_80")(1, 32, [bad, out], device=device)
+        assert not out.numpy().any()  # nothing happens behind it

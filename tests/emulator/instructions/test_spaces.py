@@ -217,6 +217,18 @@ selp.u32 %e, 1, 0, %p0; @%p1 add.u32 %e, %e, 2; @%p2 add.u32 %e, %e, 4; @%p3 add
     assert (out[:, 1] == np.choose(t % 5, [1, 2, 4, 24, 16])).all()
 
 
+@pytest.mark.parametrize("space", ["shared", "local", "const", "param", "global"])
+def test_an_address_comes_back_from_a_generic_one(space: str, rng: np.random.Generator) -> None:
+    """To the last of its 64 bits: of one place for all lanes, and of one for each."""
+    extra = ".const .align 4 .b32 c[2]; .shared .align 4 .b32 sh[64]; .global .align 4 .b32 gl[64];"
+    name = {"shared": "sh", "local": "l", "const": "c", "param": "s", "global": "gl"}[space]
+    body = f"""
+.local .align 4 .b32 l[2]; .reg .b64 %g<4>; mov.b64 %g0, {name}; mul.wide.u32 %h, %t, 4; add.u64 %g1, %g0, %h;
+cvta.{space}.u64 %g2, %g0; cvta.to.{space}.u64 %g2, %g2; xor.b64 %g2, %g2, %g0; mov.b64 {{%d, %x}}, %g2; or.b32 %d, %d, %x;
+cvta.{space}.u64 %g3, %g1; cvta.to.{space}.u64 %g3, %g3; xor.b64 %g3, %g3, %g1; mov.b64 {{%e, %x}}, %g3; or.b32 %e, %e, %x;"""
+    assert not run(body, numbers(rng), extra, count=2).any()
+
+
 def test_stores_through_generic_addresses(rng: np.random.Generator) -> None:
     a = numbers(rng)
     extra = ".shared .align 4 .b32 sh[64]; .global .align 4 .b32 gl[64];"
@@ -424,6 +436,7 @@ st.shared.u32 [%r4], 1; st.shared.u32 [%r5], 2; st.shared.u32 [%r6], %a; bar.syn
 ld.shared.u32 %d, [%r6]; ld.shared.u32 %e, [%r4]; ld.shared.u32 %x, [%r5]; mad.lo.u32 %e, %e, 16, %x;
 mov.u32 %g, {part}end; mov.u32 %x, {part}begin; sub.u32 %g, %g, %x; mov.u32 %x, {part}cap; sub.u32 %g, %g, %x;
 mov.u32 %x, %total_smem_size; add.u32 %g, %g, %x;
+mov.u32 %r7, %aggr_smem_size; sub.u32 %r7, %r7, %x; mov.u32 %x, {part}cap; sub.u32 %r7, %r7, %x; add.u32 %d, %d, %r7;
 """
     out = run(body, a, extra, shared=4 * COUNT, count=3)
     assert (out[:, 0] == a).all()
@@ -506,6 +519,20 @@ def test_there_is_no_cluster_and_blocks_have_a_multiprocessor(rng: np.random.Gen
     body = "mov.pred %p, %is_explicit_cluster; selp.u32 %d, 1, 0, %p; mov.u32 %e, %smid; mov.u32 %g, %nsmid;"
     out = run(body, numbers(rng), grid=3, count=3)
     assert (out[:, 0] == 0).all() and (out[:, 1] < out[:, 2]).all()
+    assert (out[:, 2] == tw.device("emulator").multiprocessors).all()
+
+
+def test_registers_that_say_nothing_here_are_0(rng: np.random.Generator) -> None:
+    """Those of 32 bits and of 64, with something in their upper halves before."""
+    short = [f"%envreg{i}" for i in (0, *range(3, 32))] + [f"%pm{i}" for i in range(8)]
+    short += ["%tid.w", "%ctaid.w"]
+    body = ["mov.u64 %f, -1; mov.u32 %x, -1;"]
+    body += [f"mov.u32 %x, {name}; or.b32 %d, %d, %x;" for name in short]
+    for name in [f"%pm{i}_64" for i in range(8)] + ["%current_graph_exec", "%gridid"]:
+        body.append(
+            f"mov.u64 %f, -1; mov.u64 %f, {name}; mov.b64 {{%x, %y}}, %f; or.b32 %d, %d, %x; or.b32 %e, %e, %y;"
+        )
+    assert not run("\n".join(body), numbers(rng), count=2).any()
 
 
 def test_time_passes() -> None:
@@ -554,9 +581,20 @@ def test_an_assertion_says_what_failed(capsys: pytest.CaptureFixture[str]) -> No
         assert capsys.readouterr().out == "".join(f"before {i}\n" for i in range(threads))
 
 
+def test_an_assertion_is_that_of_the_first_thread_that_fails() -> None:
+    source = """extern "C" __device__ void __assertfail(const char *, const char *, unsigned, const char *, size_t);
+extern "C" __global__ void k() { if (threadIdx.x % 8 > 4) __assertfail("it holds", "a.cu", 100 + threadIdx.x, "f", 1); }"""
+    with pytest.raises(KernelFault, match=r"assertion `it holds` failed in f at a.cu:105\n"):
+        tw.Kernel(source, "k", arch="sm_80")(1, 32, [], device="emulator")
+
+
 def test_a_trap_ends_the_launch(rng: np.random.Generator) -> None:
     with pytest.raises(KernelFault, match=r"the kernel trapped(.|\n)*thread \(9, 0, 0\)"):
         run("brkpt; nanosleep.u32 20; setp.eq.u32 %p, %t, 9; @%p trap;", numbers(rng))
+
+
+def test_a_breakpoint_has_no_operands() -> None:
+    assert "brkpt" in refused("brkpt 1;") and refused("brkpt;") == ""
 
 
 def test_hints_change_nothing(rng: np.random.Generator) -> None:

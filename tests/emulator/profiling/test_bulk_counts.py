@@ -100,7 +100,9 @@ NAMES = {
 }
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(
+    "bulk_load", "bulk_multi4", "bulk_reduce", "bulk_send_add", "red_async", "tensor_multi2", "tensor_store"
+)
 @pytest.mark.parametrize("entry", sorted({row["case"]["entry"] for row in RECORDED["copies"]}))
 def test_copies(entry: str) -> None:
     """Every counter of the copy engine, exactly; and none of it is in the counters of shared memory's pipe."""
