@@ -360,7 +360,15 @@ def test_to_the_last_blocks_of_the_largest_cluster() -> None:
     )
     x, mask = np.frombuffer(random_bytes(128), np.uint32), 0xC003
     y = np.zeros((16, 2, 32), np.uint32)
-    k(16, 32, [tw.TensorMap(x, (32,)), x, y, mask], shared=1024, cluster=16, device=device("late"), timeout=20)
+    k(
+        16,
+        32,
+        [tw.TensorMap(x, (32,)), x, y, mask],
+        shared=1024,
+        cluster=16,
+        device=device("late"),
+        timeout=20,
+    )
     for block in range(16):
         assert (y[block] == (x if mask >> block & 1 else 7)).all(), block
 
@@ -405,7 +413,9 @@ def test_values_sent_to_another_block(order: str | int) -> None:
         assert (y[block, 160:224].reshape(32, 2) == np.stack([0 * value, value], 1)).all()
         assert y[block, 224] == value.sum() and not y[block, 225:256].any()
         assert (y[block, 256:288].view(np.float32) == value / 8).all()
-        assert (y[block, 288:416].view(np.float64).reshape(32, 2) == np.stack([value / 8, 0 * value + 0.5], 1)).all()
+        assert (
+            y[block, 288:416].view(np.float64).reshape(32, 2) == np.stack([value / 8, 0 * value + 0.5], 1)
+        ).all()
         assert (y[block, 416:].view(np.int64).reshape(32, 2) == np.stack([lanes, 0 * lanes - 1], 1)).all()
 
 
@@ -574,6 +584,11 @@ def test_a_copy_from_shared_memory_begins_at_a_multiple_of_16(space: str, to: in
         "cp.async.bulk.tensor.2d.global.shared::cta [%rd1, {%r1, %r1}], [%r1];",
         "cp.async.bulk.tensor.2d.shared::cluster.shared::cta.bulk_group [%r1, {%r1, %r1}], [%r1];",
         "cp.async.bulk.prefetch.tensor.2d.L2.global [%rd1];",
+        "cp.async.bulk.prefetch.tensor.2d.L2.global [%rd1, {%r1, %r1}], %rd1;",
+        "cp.async.bulk.prefetch.tensor.3d.L2.global.im2col [%rd1, {%r1, %r1, %r1}];",
+        "cp.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%rd1, {%r1, %r1}], [%r1];",
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.min.bulk_group [%rd1, {%r1, %r1}], [%r1];",
+        "cp.async.bulk.tensor.3d.global.shared::cta.im2col.bulk_group [%rd1, {%r1, %r1, %r1}], [%r1];",
         "cp.async.bulk.wait_group %r1;",
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b64 [%r1], {%rd1, %rd1, %rd1, %rd1}, [%r2];",
         "st.async.release.global.u32 [%rd1], %r1;",

@@ -603,6 +603,14 @@ def test_a_copy_reaches_only_the_blocks_own_memory(order: Order) -> None:
         ("setmaxnreg.dec.sync.aligned.u32 100;", "multiple of 8"),
         ("setmaxnreg.inc.sync.aligned.u32 %r0;", "a constant"),
         ("setmaxnreg.inc.u32 24;", "setmaxnreg.inc or .dec"),
+        ("setmaxnreg.inc.sync.aligned.u32 16;", "from 24 to 256"),
+        ("fence.cta.cta;", "there is no such fence"),
+        ("mbarrier.inval.shared::cluster.b64 [%r0];", "the block's own shared memory alone"),
+        (
+            "mbarrier.check_layout.layout::v0.shared::cluster.b64 %p, [%r0];",
+            "the block's own shared memory alone",
+        ),
+        ("mbarrier.arrive.shared::cluster.b64 %l0, [%r0];", "gives no state"),
         ("griddepcontrol.launch;", "launch_dependents or griddepcontrol.wait"),
         ("fence.proxy.texture;", ".texture is not supported"),
         ("fence.proxy.tensormap::generic.acquire.gpu;", "2 operands"),
@@ -639,5 +647,6 @@ def test_what_changes_nothing_is_accepted(instruction: str) -> None:
 
 
 def test_a_variable_that_is_not_shared_has_no_address_in_a_cluster() -> None:
-    with pytest.raises(PtxError, match="a variable must be in shared memory"):
-        barrier(".local .u32 mine; mapa.shared::cluster.u32 %a, mine, 0;")
+    for text in (".local .u32 mine; mapa.shared::cluster.u32 %a, mine, 0;", "mapa.u64 %g, word, 0;"):
+        with pytest.raises(PtxError, match="a variable must be in shared memory, and the space named"):
+            barrier(text)

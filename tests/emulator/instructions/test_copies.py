@@ -77,7 +77,7 @@ def model(source: Array, size: int, pattern: str, reads: str) -> Array:
     return found
 
 
-@pytest.mark.few(3)
+@pytest.mark.few("ca-4-all", "ca-8-ignored", "ca-16-three", "cg-16-hinted")
 @pytest.mark.parametrize("reads", READS)
 @pytest.mark.parametrize(("kind", "size"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)])
 def test_copies_are_what_the_model_says(kind: str, size: int, reads: str) -> None:
@@ -139,6 +139,7 @@ def test_a_wait_completes_all_committed_groups_but_the_last(committed: int, keep
         ("cp.async.ca.shared.global [%d], [%from], 12;", "copies 4 or 8 or 16 bytes"),
         ("cp.async.shared.global [%d], [%from], 16;", "cp.async.ca or cp.async.cg"),
         ("cp.async.ca.shared [%d], [%from], 16;", "cp.async.ca or cp.async.cg"),
+        ("cp.async.ca.global.shared [%from], [%d], 16;", "from .global to .shared"),
         ("cp.async.ca.shared.global.L1::evict_first [%d], [%from], 16;", "not supported"),
         ("cp.async.ca.shared.global [%d], [%from];", "it takes"),
     ],
