@@ -28,6 +28,8 @@ PATTERNS: dict[str, tuple[str, str, Callable[[Array, int], tuple[Array, Array]],
     ),
     "every fourth lane": ("shl.b32 %f, %t, 2; mov.u32 %d, %f;", "@%fourth ", lambda t, n: (4 * t, 4 * t), LANES % 4 == 0),
     "the others not aligned": ("shl.b32 %f, %t, 2; mul.lo.u32 %d, %t, 4;", "@%fourth ", lambda t, n: (4 * t, 4 * t), LANES % 4 == 0),
+    "other sources not aligned": ("shl.b32 %f, %t, 2; mul.lo.u32 %d, %t, {size};", "@%fourth ", lambda t, n: (4 * t, t * n), LANES % 4 == 0),
+    "other targets not aligned": ("mul.lo.u32 %f, %t, {size}; shl.b32 %d, %t, 2;", "@%fourth ", lambda t, n: (t * n, 4 * t), LANES % 4 == 0),
     "no lane": ("shl.b32 %f, %t, 2; mov.u32 %d, %f;", "@!%all ", lambda t, n: (4 * t, 4 * t), LANES < 0),
 }  # fmt: skip
 # What follows the size, and how many bytes are read by it.
@@ -81,11 +83,12 @@ def model(source: Array, size: int, pattern: str, reads: str) -> Array:
 @pytest.mark.parametrize("reads", READS)
 @pytest.mark.parametrize(("kind", "size"), [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)])
 def test_copies_are_what_the_model_says(kind: str, size: int, reads: str) -> None:
+    """The second block too, which finds the arrays where the first one found them."""
     for pattern, order in itertools.product(PATTERNS, ORDERS):
         source = np.random.default_rng().integers(0, 256, 512, np.uint8)
         out = np.zeros(512, np.uint8)
         kernel = tw.Kernel.from_ptx(text(kind, size, pattern, READS[reads][0]), "k")
-        kernel(1, 32, [source, out], device=tw.device("emulator", order=order))
+        kernel(2, 32, [source, out], device=tw.device("emulator", order=order, threads=1))
         np.testing.assert_array_equal(out, model(source, size, pattern, reads), f"{pattern}, {order}")
 
 

@@ -383,6 +383,17 @@ def test_layouts_phases_and_reports(layout: str, first: int, most: int) -> None:
         kernel(1, 1, [np.zeros(8, "uint32"), most + 1], device="emulator")
 
 
+@pytest.mark.parametrize(("layout", "most"), [("layout::v0", MOST), ("layout::v1", 511)])
+def test_copies_add_no_arrivals_beyond_what_an_mbarrier_counts(layout: str, most: int) -> None:
+    text = f""".version 9.4\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u32 count) {{
+.reg .u32 %n; .shared .align 8 .b64 bar; ld.param.u32 %n, [count];
+mbarrier.init.{layout}.shared::cta.b64 [bar], %n; cp.async.mbarrier.arrive.shared.b64 [bar]; ret; }}"""
+    kernel = tw.Kernel.from_ptx(text, "k")
+    kernel(1, 1, [most - 1], device="emulator")
+    with pytest.raises(KernelFault, match="a count that it cannot have"):
+        kernel(1, 1, [most], device="emulator")
+
+
 def test_the_checker_knows_waits_with_a_report() -> None:
     """Two warps: what one wrote before it arrived, the other reads behind a wait, and not before."""
     text = """.version 9.4
