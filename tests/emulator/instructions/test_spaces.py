@@ -424,6 +424,22 @@ def test_accesses_that_are_checked_together_end_where_the_memory_does(
         run(body, numbers(rng), extra)
 
 
+@pytest.mark.parametrize(("base", "first"), [(0, 8), (4, 4), (8, 16), (0, 4), (4, 8), (8, 4)])
+def test_pairs_that_are_checked_together_lie_at_multiples_of_their_size(
+    base: int, first: int, rng: np.random.Generator
+) -> None:
+    """What counts is where they lie, and not where the register points that their distances are from."""
+    body = f""".reg .b32 %near; mov.u32 %near, sh; mad.lo.u32 %near, %t, 16, %near; add.u32 %near, %near, {base};
+st.shared.v2.u32 [%near+{first}], {{%a, %t}}; st.shared.v2.u32 [%near+{first + 8}], {{%t, %a}}; bar.sync 0;
+ld.shared.v2.u32 {{%d, %e}}, [%near+{first}]; ld.shared.v2.u32 {{%x, %g}}, [%near+{first + 8}];"""
+    a, extra = numbers(rng), f".shared .align 16 .b8 sh[{16 * COUNT + 32}];"
+    if (base + first) % 8:
+        with pytest.raises(KernelFault, match="misaligned write of 8 bytes at shared address"):
+            run(body, a, extra)
+    else:
+        assert (run(body, a, extra, count=3) == np.stack([a, np.arange(COUNT), a], 1)).all()
+
+
 def test_what_is_reserved_of_shared_memory_is_apart(rng: np.random.Generator) -> None:
     """The system's part overlaps no array, and there is room where groups of several warps synchronise."""
     a = numbers(rng)
@@ -591,6 +607,13 @@ extern "C" __global__ void k() { if (threadIdx.x % 8 > 4) __assertfail("it holds
 def test_a_trap_ends_the_launch(rng: np.random.Generator) -> None:
     with pytest.raises(KernelFault, match=r"the kernel trapped(.|\n)*thread \(9, 0, 0\)"):
         run("brkpt; nanosleep.u32 20; setp.eq.u32 %p, %t, 9; @%p trap;", numbers(rng))
+
+
+@pytest.mark.parametrize(
+    "instruction", ["ld.shared.global.u32 %r1, [%l1];", "st.global.local.u32 [%l1], %r1;"]
+)
+def test_an_access_names_one_space(instruction: str) -> None:
+    assert "more than one space" in refused(instruction)
 
 
 def test_a_breakpoint_has_no_operands() -> None:
