@@ -109,6 +109,36 @@ def test_orders_mean_what_the_assembler_takes_them_for(form: Form) -> None:
         assert code(form.line(order)).startswith("[") or form.name.startswith(HARMLESS), order
 
 
+def looks(line: str) -> int:
+    """How many accesses the compiler may neither leave out nor put together."""
+    text = code(line)
+    assert not text.startswith("["), text
+    return text.count("load volatile") + text.count("store volatile")
+
+
+@pytest.mark.parametrize("words", ["volatile", "relaxed.gpu", "acquire.sys", "relaxed.mmio.sys"])
+def test_what_others_may_change_is_looked_at_anew(words: str) -> None:
+    words = words.replace("relaxed.mmio", "mmio.relaxed")
+    assert looks(f"ld.{words}.global.u32 %r1, [%d1];") > looks("ld.global.u32 %r1, [%d1];")
+    stored = words.replace("acquire", "release")
+    assert looks(f"st.{stored}.global.u32 [%d1], %r1;") > looks("st.global.u32 [%d1], %r1;")
+
+
+@pytest.mark.parametrize(
+    ("line", "waits"),
+    [
+        ("ld.global.u32 %r1, [%d1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra L;", True),
+        ("ld.shared.u32 %r1, [sh]; add.u32 %r2, %r1, 5; setp.ne.u32 %p1, %r2, 9; @!%p1 bra L;", True),
+        ("ld.u32 %r1, [%d1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra OUT; add.u32 %r4, %r4, 1; bra L; OUT:", True),
+        ("ld.global.u32 %r1, [%d1]; add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 9; @%p1 bra L;", False),
+        ("ld.global.u32 %r1, [%d1]; add.u64 %d1, %d1, 4; setp.eq.u32 %p1, %r1, 0; @%p1 bra L;", False),
+    ],
+)
+def test_what_a_loop_waits_for_is_looked_at_anew(line: str, waits: bool) -> None:
+    """A load from one place that decides whether the loop ends is as one that is said to be volatile."""
+    assert (looks("L: " + line) == looks("L: " + line.replace("ld.", "ld.volatile.", 1))) == waits
+
+
 def counts(word: str) -> bool:
     """Whether a word keeps its place among its like: types, spaces, and what PLACED has."""
     space = word.split("::")[0] in ("shared", "global", "const", "local", "param")

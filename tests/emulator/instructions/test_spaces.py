@@ -91,6 +91,21 @@ st.shared.v2.u32 [%one+8], {{%d, %d}}; bar.sync 0; ld.shared.v2.u32 {{%x, %g}}, 
     assert (out[:, 0] == 41).all() and (out[:, 1] == a).all() and (out[:, 2] == 41).all()
 
 
+@pytest.mark.parametrize("beyond", [0, 1, 0xFFFF_FFFF])
+def test_of_an_address_of_local_or_constant_memory_32_bits_count(
+    beyond: int, rng: np.random.Generator
+) -> None:
+    body = f""".local .align 8 .b32 own[8]; .reg .b64 %s, %one, %each; and.b32 %x, %t, 3; mul.wide.u32 %h, %x, 4;
+mov.u64 %s, own; add.u64 %one, %s, {beyond << 32}; add.u64 %each, %one, %h;
+st.local.u32 [%one], 41; ld.local.u32 %d, [own]; st.local.u32 [%each+8], %a; ld.local.u32 %e, [%each+8];
+mov.u64 %s, c; add.u64 %one, %s, {beyond << 32}; add.u64 %each, %one, %h;
+ld.const.u32 %g, [%each]; ld.const.u32 %x, [%one+8]; mad.lo.u32 %g, %x, 100, %g;"""
+    a = numbers(rng)
+    out = run(body, a, ".const .align 4 .b32 c[4] = {5, 6, 7, 8};", count=3)
+    assert (out[:, 0] == 41).all() and (out[:, 1] == a).all()
+    assert (out[:, 2] == 705 + np.arange(COUNT) % 4).all()
+
+
 # -- local memory -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("of_module", [False, True])
 def test_every_thread_has_its_own_local_memory(rng: np.random.Generator, of_module: bool) -> None:
