@@ -356,6 +356,31 @@ A: ret;
             kernel(1, 32, [which], device="emulator")
 
 
+def test_each_lane_goes_by_its_own_entry_of_a_table_of_targets() -> None:
+    """Two entries may be one target; a lane whose index is beyond the table is named."""
+    text = f"""{HEAD}
+.visible .entry k(.param .u64 out, .param .u32 more)
+{{
+  .reg .b32 %r<4>; .reg .b64 %rd<3>;
+  ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [more];
+  mov.u32 %r3, %tid.x; mul.wide.u32 %rd2, %r3, 4; add.u64 %rd1, %rd1, %rd2; rem.u32 %r2, %r3, 4; add.u32 %r1, %r1, %r2;
+T: .branchtargets A, B, A, C;
+  brx.idx %r1, T;
+A: mov.u32 %r2, 10; bra E;
+B: mov.u32 %r2, 20; bra E;
+C: mov.u32 %r2, 30;
+E: add.u32 %r2, %r2, %r3;
+  st.global.u32 [%rd1], %r2;
+  ret;
+}}
+"""
+    kernel, out = tw.Kernel.from_ptx(text, "k"), np.zeros(64, np.uint32)
+    kernel(1, 64, [out, 0], device="emulator")
+    assert np.array_equal(out, np.array([10, 20, 10, 30])[np.arange(64) % 4] + np.arange(64))
+    with pytest.raises(KernelFault, match=r"index(.|\n)*thread \(3, 0, 0\)"):
+        kernel(1, 64, [out, 1], device="emulator")
+
+
 @pytest.mark.parametrize("code", ["bra NOWHERE;", "T: .branchtargets A, NOWHERE; brx.idx 0, T; A:"])
 def test_a_branch_to_a_label_that_is_not_there(code: str) -> None:
     with pytest.raises(PtxError, match=r"PTX line \d+: there is no label 'NOWHERE'"):

@@ -261,7 +261,7 @@ ret; }}"""
     assert f"warp 0 waits in a loop for memory to change\n    PTX line {number}: {line}" in str(caught.value)
 
 
-UNCHANGED = [  # of a word that is 0
+UNCHANGED = [  # of a word that is 0, and one that is 6; %r0 is 0 in the one lane that runs
     *("add.u32 %r2, [%l0], 0", "xor.b32 %r2, [%l0], 0", "or.b32 %r2, [%l0], 0", "and.b32 %r2, [%l0], 6"),
     *(
         "exch.b32 %r2, [%l0], 0",
@@ -269,7 +269,7 @@ UNCHANGED = [  # of a word that is 0
         "max.u32 %r2, [%l0], 0",
         "min.u32 %r2, [%l0], 0xFFFFFFFF",
     ),
-    *("max.s32 %r2, [%l0], -5", "min.s32 %r2, [%l0], 5"),
+    *("max.s32 %r2, [%l0], -5", "min.s32 %r2, [%l0], 5", "or.b32 %r2, [%l0+4], 2", "add.u32 %r2, [%l0], %r0"),
 ]
 CHANGED = [
     *(
@@ -297,7 +297,7 @@ def test_an_atom_that_changes_memory_is_progress(
     text = f"""{HEAD}.visible .entry k(.param .u64 x) {{
 .reg .b32 %r<4>; .reg .b64 %l0; .reg .pred %p;
 ld.param.u64 %l0, [x];
-mov.u32 %r1, 0; mov.u32 %r2, 0; mov.u32 %r3, 0;
+mov.u32 %r1, 0; mov.u32 %r2, 0; mov.u32 %r3, 0; mov.u32 %r0, %laneid;
 again:
 add.u32 %r1, %r1, 1; sub.u32 %r3, %r3, 1;
 atom.global.{atom};
@@ -305,7 +305,7 @@ setp.lt.u32 %p, %r1, {TURNS if changes else MANY_TURNS}; setp.ne.and.u32 %p, %r2
 @%p bra again;
 ret; }}"""
     launch = functools.partial(
-        tw.Kernel.from_ptx(text, "k"), 1, 1, [np.zeros(4, np.uint32)], device="emulator"
+        tw.Kernel.from_ptx(text, "k"), 1, 1, [np.array([0, 6], np.uint32)], device="emulator"
     )
     if not changes:
         with pytest.raises(tw.errors.Deadlock, match="no block gets on"):

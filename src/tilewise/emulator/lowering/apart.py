@@ -108,7 +108,7 @@ def _split_table(e: Context, block: Block, lanes: Value) -> None:
         send(e, target, left & chosen)
         left = e.without(left, chosen)
     with e.unless(e.equals(left, 0), likely=True):
-        e.fault_now(FaultKind.BAD_INDEX, terminator.instruction)
+        e.fault_now(FaultKind.BAD_INDEX, terminator.instruction, left)
 
 
 def send(e: Context, target: int, lanes: Value) -> None:

@@ -163,9 +163,10 @@ class Context(Emitter):
         """Call a routine of the run-time support; leave if its answer is a fault."""
         self.leave_on_fault(self.call(name, "i32", *self.pointers(), *args), likely)
 
-    def fault_now(self, kind: int, instruction: Instruction) -> None:
-        """End the launch with a fault of the current lanes."""
-        self.call("tw_fault", "void", *self.pointers(), kind, instruction.line, self.mask())
+    def fault_now(self, kind: int, instruction: Instruction, lanes: Value | None = None) -> None:
+        """End the launch with a fault of some lanes: of the current ones, unless it says which."""
+        whose = self.mask() if lanes is None else lanes
+        self.call("tw_fault", "void", *self.pointers(), kind, instruction.line, whose)
         self.jump("failed")
 
 
