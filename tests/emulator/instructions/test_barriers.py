@@ -49,6 +49,11 @@ def test_a_barrier_on_one_side(order: str | int) -> None:
     assert (here, others) == (HIGH, LOW) and thread and int(thread[1]) % 32 == 16  # the first that is there
 
 
+def test_of_the_lanes_that_do_not_come_those_that_have_left_are_none() -> None:
+    here, others, _ = fault_of("if (l > 24) return; o[t] = 2; if (l < 16) __syncthreads(); o[t] += 1;")
+    assert (here, others) == (LOW, 0x01FF_0000)
+
+
 @every_order
 def test_another_barrier_on_each_side(order: str | int) -> None:
     body = "if (l < 16) { o[t] = 1; __syncthreads(); o[t] += box[0]; }\nelse { __syncthreads(); o[t] = 2; }\no[t] += 3;"

@@ -40,7 +40,7 @@ def kernel(element: str, threads: str) -> tw.Kernel:
     extern "C" __global__ void move({element} *to, {element} *beside, const {element} *from, const int *reads,
                                    const int *writes)
     {{
-        const {element} *place = from + reads[threadIdx.x];
+        const {element} *place = from + (threadIdx.x == 9 && !({threads}) ? 1ll << 44 : reads[threadIdx.x]);
         asm volatile("mov.u64 %0, %0;" : "+l"(place)); // of every lane, whether it runs or not
         if ({threads}) to[writes[threadIdx.x]] = beside[threadIdx.x] = *place;
     }}"""

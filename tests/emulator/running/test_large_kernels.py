@@ -264,12 +264,38 @@ def test_what_a_guarded_store_would_read_is_there_behind_it_too(
     assert (results(ptx, 32, given)[:32] == wanted).all()
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("start", [2**32 - 20, 2**32 - 50])
-def test_a_warp_may_leave_in_the_middle_of_a_piece(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an index wraps around from one lane to the next, the general build goes on from there."""
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("type_", ["f16", "bf16x2"])
+def test_in_a_row_lanes_that_do_not_run_keep_what_they_have(
+    type_: str, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each instruction has a guard, or lanes go around all of them."""
+    limit_pieces(monkeypatch, _LONG=8, _MOST=10, _FEWEST=3, _ROW=5)
+    whole = multiply_adds(type_, 24)
+    step, few = f"fma.rn.{type_} %r0, %r1, %r0, %r2;\n", "setp.lt.u32 %more, %t0, 9;"
+    own = f"{few} @!%more bra OVER; {step * 24} OVER:\n" if apart else few + f"@%more {step}" * 24
+    given = np.random.default_rng().integers(0, 2**32, 160, dtype=np.uint32)
+    everywhere, some = (results(ptx, 32, given) for ptx in (whole, whole.replace(step * 24, own)))
+    bits = BITS[type_]
+    everywhere, some = (found.view(f"u{bits // 8}") for found in (everywhere, some))
+    step_ = 32 // bits  # a lane's result is in the first of each 32 bits
+    assert (some[: 9 * step_ : step_] == everywhere[: 9 * step_ : step_]).all()
+    assert (
+        some[9 * step_ : 32 * step_ : step_] == given.view(f"u{bits // 8}")[9 * step_ : 32 * step_ : step_]
+    ).all()
+
+
+@pytest.mark.parametrize(("start", "apart"), [(2**32 - 20, False), (2**32 - 20, True)])
+def test_a_warp_may_leave_in_the_middle_of_a_piece(
+    start: int, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an index wraps around from one lane to the next, the general build goes on from there: with the lanes that
+    were on their way."""
     ptx = loads(40).replace("ld.param.u32 %t1, [q]", f"mov.u32 %t1, {start}")
     ptx = re.sub(r"add.s64 (%w\d+), %a0, (%w\d+);", r"and.b64 %a5, \2, 508; add.s64 \1, %a0, %a5;", ptx)
+    if apart:
+        ptx = ptx.replace("add.u32 %i0,", "setp.gt.u32 %more, %t0, 25; @%more bra OVER; add.u32 %i0,", 1)
+        ptx = ptx.replace("st.global.f32", "OVER: st.global.f32")
     given = np.arange(160, dtype=np.float32) ** 2
     limit_pieces(monkeypatch, _LONG=8, _MOST=30, _FEWEST=2)
     program = Program(parse(ptx), "k", (32, 1, 1))
@@ -277,7 +303,7 @@ def test_a_warp_may_leave_in_the_middle_of_a_piece(start: int, monkeypatch: pyte
     assert ".piece." in lowered(ptx)
     out = results(ptx, 32, given)[:32].view(np.float32)
     index = (start + np.arange(32)[:, None] + np.arange(40)) % 2**32 & 127
-    assert (out == given[index].sum(1)).all()
+    assert (out == np.where(apart & (np.arange(32) > 25), 0, given[index].sum(1))).all()
 
 
 def test_a_frame_has_room_for_registers_between_pieces_or_nothing_is_cut(

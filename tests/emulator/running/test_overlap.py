@@ -192,7 +192,7 @@ extern "C" __global__ void steal(int *y, unsigned *told, int all)
         asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cta.b64 _, [%0], 16;" :: "r"(bar) : "memory");
     }
     asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
-    if (threadIdx.x == 0 && !all)
+    if (threadIdx.x == 20 && !all)
         asm volatile("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%0], [%1];"
                      :: "r"(place), "r"(bar) : "memory");
     if (threadIdx.x == 0 && all && rank == 0)

@@ -281,6 +281,20 @@ CHANGED = [
     *("cas.b32 %r2, [%l0], %r2, %r1", "max.s32 %r2, [%l0], %r1", "min.s32 %r2, [%l0], %r3"),
     *("inc.u32 %r2, [%l0], 77", "dec.u32 %r2, [%l0], 77"),
 ]
+
+
+@pytest.mark.parametrize("clock", ["%clock64", "%globaltimer"])
+def test_a_loop_that_waits_for_a_time_gets_on(clock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take many times as long as one may that waits for memory to change."""
+    monkeypatch.setattr(run, "_CLOSED_SECONDS", 0.005)
+    monkeypatch.setattr(run, "_STUCK_SECONDS", 0.005)
+    text = f"""{HEAD}.visible .entry k() {{
+.reg .b64 %l<3>; .reg .pred %p; mov.u64 %l0, {clock};
+again: nanosleep.u32 0; mov.u64 %l1, {clock}; sub.u64 %l1, %l1, %l0; setp.lt.u64 %p, %l1, 150000000; @%p bra again;
+ret; }}"""
+    tw.Kernel.from_ptx(text, "k")(1, 1, [], device="emulator")
+
+
 # Many times as long as a launch may go without progress here; and still longer, for the end of one to be looked for.
 TURNS, MANY_TURNS = 1_000_000, 200_000_000
 
