@@ -52,16 +52,16 @@ def text(kind: str, size: int, pattern: str, more: str) -> str:
 .visible .entry k(.param .u64 from, .param .u64 to)
 {{
 .shared .align 16 .b8 room[512];
-.reg .b32 %t, %f, %d, %s, %v<4>; .reg .b64 %base, %from, %to, %wide, %hint; .reg .pred %odd, %fourth, %all;
+.reg .b32 %t, %f, %d, %s, %v<5>; .reg .b64 %base, %from, %to, %wide, %away, %hint; .reg .pred %odd, %fourth, %all;
 mov.u32 %t, %tid.x; ld.param.u64 %base, [from]; ld.param.u64 %to, [to]; mov.u64 %hint, 0; mov.u32 %s, room;
 and.b32 %v0, %t, 1; setp.eq.u32 %odd, %v0, 1; and.b32 %v0, %t, 3; setp.eq.u32 %fourth, %v0, 0; setp.lt.u32 %all, %t, 32;
 shl.b32 %v1, %t, 4; add.u32 %v1, %v1, %s; mov.b32 %v0, 0xeeeeeeee; st.shared.v4.b32 [%v1], {{%v0, %v0, %v0, %v0}}; bar.sync 0;
 {start.format(size=size)}
-cvt.u64.u32 %wide, %f; add.u64 %from, %base, %wide; add.u32 %d, %d, %s;
+cvt.u64.u32 %away, %f; add.u64 %from, %base, %away; add.u32 %d, %d, %s;
 {guard}cp.async.{kind}.shared.global{hint} [%d], [%from], {size}{more};
 cp.async.commit_group; cp.async.wait_group 0; bar.sync 0;
-ld.shared.v4.b32 {{%v0, %v2, %v3, %f}}, [%v1]; cvt.u64.u32 %wide, %t; mad.lo.u64 %to, %wide, 16, %to;
-st.global.v4.b32 [%to], {{%v0, %v2, %v3, %f}};
+ld.shared.v4.b32 {{%v0, %v2, %v3, %v4}}, [%v1]; cvt.u64.u32 %wide, %t; mad.lo.u64 %to, %wide, 16, %to;
+st.global.v4.b32 [%to], {{%v0, %v2, %v3, %v4}};
 ret;
 }}
 """

@@ -444,7 +444,7 @@ def test_pairs_that_are_checked_together_lie_at_multiples_of_their_size(
     base: int, first: int, rng: np.random.Generator
 ) -> None:
     """What counts is where they lie, and not where the register points that their distances are from."""
-    body = f""".reg .b32 %near; mov.u32 %near, sh; mad.lo.u32 %near, %t, 16, %near; add.u32 %near, %near, {base};
+    body = f""".reg .b32 %sh, %far, %near; mov.u32 %sh, sh; mad.lo.u32 %far, %t, 16, %sh; add.u32 %near, %far, {base};
 st.shared.v2.u32 [%near+{first}], {{%a, %t}}; st.shared.v2.u32 [%near+{first + 8}], {{%t, %a}}; bar.sync 0;
 ld.shared.v2.u32 {{%d, %e}}, [%near+{first}]; ld.shared.v2.u32 {{%x, %g}}, [%near+{first + 8}];"""
     a, extra = numbers(rng), f".shared .align 16 .b8 sh[{16 * COUNT + 32}];"
