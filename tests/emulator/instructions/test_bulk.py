@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import tilewise as tw
+from tests.emulator.instructions.test_modifiers import code
 from tilewise.errors import KernelFault, PtxError
 
 ORDERS = ("eager", "late", 5)
@@ -503,6 +504,22 @@ def test_a_map_is_changed_wherever_it_lies(space: str, where: str) -> None:
         made = tw.TensorMap(d.array(other), box=(16,)).encode(d)
         k(1, 32, [x, d.array(np.frombuffer(made, np.uint8)), y, count], shared=4096, device=d, timeout=20)
         assert y.tolist() == list(wanted)
+
+
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [
+        ("elemtype", 12),
+        ("interleave_layout", 2),
+        ("swizzle_mode", 3),
+        ("swizzle_atomicity", 0),
+        ("fill_mode", 1),
+    ],
+)
+def test_a_field_takes_every_number_that_means_something(field: str, most: int) -> None:
+    line = f"tensormap.replace.tile.{field}.shared::cta.b1024.b32 [%r1], {{}};"
+    refused = [code(line.format(number)).startswith("[") for number in range(-1, most + 2)]
+    assert refused == [True, *[False] * (most + 1), True]
 
 
 # -- misuse -----------------------------------------------------------------------------------------------

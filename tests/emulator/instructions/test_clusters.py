@@ -566,6 +566,10 @@ def test_addresses_know_their_block() -> None:
             "an access without ::cluster reaches only the block's own",
         ),
         (
+            "mapa.shared::cluster.u32 %a, word, 1; tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%a], 1;",
+            "an access without ::cluster reaches only the block's own",
+        ),
+        (
             "mapa.shared::cluster.u32 %a, word, 1; tensormap.cp_fenceproxy.global.shared::cta"
             ".tensormap::generic.release.gpu.sync.aligned [%at], [%a], 128;",
             "an access without ::cluster reaches only the block's own",

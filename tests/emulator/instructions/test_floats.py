@@ -174,6 +174,15 @@ def test_products_about_the_smallest_normal_number_are_flushed_or_not() -> None:
         check(["fma.rn.ftz.f16", "fma.rn.ftz.relu.f16"], [low, high | sign, np.full_like(low, c)])
 
 
+def test_a_sum_of_f16_that_a_float_would_put_between_two_numbers_is_beyond_it() -> None:
+    """x·y is 16 and some 2**-11, half a digit of z and little more, in places that a float of z's size has not."""
+    x, y = np.float16(993 / 256), np.float16(4.125)
+    for sign in (0, 0x8000):
+        z = np.array([0x7800, 0x7801, 0x7802], np.uint16) | np.uint16(sign)
+        a = np.full(3, x.view(np.uint16) | sign, np.uint16)
+        check(["fma.rn.f16", "fma.rn.ftz.f16"], [a, np.full(3, y.view(np.uint16)), z])
+
+
 @pytest.mark.parametrize(
     ("operation", "a", "b"),
     [

@@ -386,6 +386,19 @@ def test_what_rounds_to_zero_has_no_sign(aside: float) -> None:
     assert (d.view(np.uint16) == model.fused(left, right, start, "f16", "f16")).all()
 
 
+@pytest.mark.parametrize("aside", [1.0, np.inf])
+def test_what_a_float_has_no_place_for_decides_between_neighbours_of_f16(aside: float) -> None:
+    """1,024.5 and 1,025.5 lie between two of them, and 2**-15 is a place that the sum still has."""
+    a, b, c, d = (np.zeros((16, 16), np.float16) for _ in range(4))
+    whole, tiny = np.array([1024, 1024, 1024, 1025, 1025, 1025, 1024]), np.array([-1, 0, 1, -1, 0, 1, 1])
+    a[:7, 0], a[:7, 1], a[:7, 2], a[15, 0] = whole, 0.5, tiny * 2.0**-8, aside
+    a[6] *= -1
+    b[0], b[1], b[2] = 1, 1, 2.0**-7
+    kernel = tw.Kernel.from_ptx(_wmma("f16", "f16"), "k")
+    kernel(1, 32, [a, b, c, d], device=tw.device("emulator", sums="hardware"))
+    assert (d[:7] == np.array([1024, 1024, 1025, 1025, 1026, 1026, -1025])[:, None]).all()
+
+
 def test_a_short_sum_without_products_is_cut_off_too() -> None:
     """Of 8-bit factors, by wgmma: a float has 13 places, C's own among them, though all factors are zero."""
     text = """

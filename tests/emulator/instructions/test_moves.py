@@ -237,7 +237,7 @@ def test_a_nan_in_the_text_keeps_its_bits() -> None:
 # -- refusals --------------------------------------------------------------------------------------
 REFUSED = [
     "mov.b32 %r1, %l2", "mov.b64 %r1, %l2", "mov.u64 %l1, {%r1, %r2}", "mov.b64 %l1, {%h1, %h2}",
-    "mov.b8 %c1, %c2", "mov.b16 %h1, {%c1, %c2, %c3, %c1}", "mov.b64 %l1, {%r1, _}", "mov.b64 {%r1, %r2, %r3}, %l1", "mov.u32 5, %r1",
+    "mov.b8 %c1, %c2", "mov.b16 %h1, {%c1, %c2, %c3, %c1}", "mov.b64 %l1, {%r1, _}", "mov.b32 %r1, {%r2}", "mov.b32 {%r1}, %r2", "mov.b64 {%r1, %r2, %r3}, %l1", "mov.u32 5, %r1",
     "mov.u32 %tid.x, %r1", "mov.b64 {%h1, %h2}, %l1", "setp.lt.b32 %p, %r1, %r2",
     "setp.lo.s32 %p, %r1, %r2", "setp.lt.and.u32 %p, %r1, %r2", "setp.lt.u32 %p, %r1, %r2, %q",
     "setp.ltu.u32 %p, %r1, %r2", "setp.lt.ftz.u32 %p, %r1, %r2", "setp.lt.ftz.bf16 %p, %h1, %h2", "setp.lt.ftz.f64 %p, %l1, %l2", "setp.eq.f16x2 %p, %r1, %r2",

@@ -336,6 +336,36 @@ meet: st.global.u32 [%at], %v;""",
     assert out[0] == 7 and (out[1:] == 42).all()
 
 
+def test_lanes_wait_for_those_that_they_named_themselves() -> None:
+    """Others that come to a barrier of their own meanwhile let nobody go."""
+    out = np.zeros(32, np.uint32)
+    kernel(
+        """
+setp.ge.u32 %p, %t, 16; @%p bra high; setp.ge.u32 %q, %t, 8; @%q bra late;
+bar.warp.sync 0xffff; ld.shared.u32 %v, [s]; bra meet;
+late: bar.warp.sync 0xffffff00; st.shared.u32 [s], 42; bar.warp.sync 0xffff; mov.u32 %v, 9; bra meet;
+high: bar.warp.sync 0xffff0000; bar.warp.sync 0xffffff00; mov.u32 %v, 7;
+meet: st.global.u32 [%at], %v;""",
+        SHARED,
+    )(1, 32, [out], device="emulator")
+    assert out.tolist() == [42] * 8 + [9] * 8 + [7] * 16
+
+
+def test_turns_of_lanes_that_meet_on_both_sides_of_a_branch() -> None:
+    """In each turn one side reads what the other stored in it, whichever comes first."""
+    out = np.zeros(32, np.uint32)
+    kernel(
+        """
+setp.lt.u32 %p, %t, 16; mov.u32 %w, 0; mov.u32 %x, 0;
+again: @%p bra low; bar.warp.sync -1; ld.shared.u32 %v, [s]; bar.warp.sync -1; bra on;
+low: add.u32 %v, %w, 5; st.shared.u32 [s], %v; bar.warp.sync -1; bar.warp.sync -1;
+on: mad.lo.u32 %x, %x, 10, %v; add.u32 %w, %w, 1; setp.lt.u32 %q, %w, 4; @%q bra again;
+st.global.u32 [%at], %x;""",
+        SHARED,
+    )(1, 32, [out], device="emulator", timeout=20)
+    assert (out == 5678).all()
+
+
 def test_nobody_waits_for_lanes_that_have_left() -> None:
     out = np.zeros(32, np.uint32)
     kernel(
