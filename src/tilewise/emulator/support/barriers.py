@@ -7,7 +7,7 @@ way (CAME) and which have yet to wait for one that is complete (PASSED); the clu
 from __future__ import annotations
 
 from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, LAUNCH, WARP, ClusterFault, FaultKind, Status
-from tilewise.emulator.llvm.emit import Value
+from tilewise.emulator.llvm.emit import Value, vector
 from tilewise.emulator.llvm.routine import I32, I64, POINTERS, Ptr, Routine, routine
 from tilewise.emulator.support.cluster_parts import each_block, each_warp
 from tilewise.emulator.support.memory_access import record_fault, record_lanes_fault
@@ -194,6 +194,7 @@ def _leave_cluster(r: Routine, lanes: I32) -> None:
 def _meet(r: Routine, lanes: I32, line: I32) -> None:
     """Come to a ``bar.warp.sync`` with some lanes; those go on for which every lane that they name is there.
 
+    One that names other lanes is at a barrier of its own, and not there yet.
     It is also called without lanes, after some have left the kernel: nobody waits for those.
     """
     warp, live = r["warp"], r.field(r["warp"], WARP.LIVE, "i32")
@@ -201,10 +202,12 @@ def _meet(r: Routine, lanes: I32, line: I32) -> None:
     here = everyone & live
     with r.when(r.differs(lanes, 0)):
         r.put(warp, WARP.LINE, line)
-    missed, stay = r.without(live, here), r.variable("i32", 0)
+    stay = r.variable("i32", 0)
+    names = r.field(warp, WARP.NAMED, vector("i32")) & r.splat(live)
     with r.count(32) as lane:
-        named = r.element(r.at(warp, WARP.NAMED), lane, "i32")
-        waits = r.has_any(named, missed)
+        named = r.element(r.at(warp, WARP.NAMED), lane, "i32") & live
+        alike = r.bits(r.equals(names, r.splat(named))) & here
+        waits = r.differs(r.without(named, alike), 0)
         bit = 1 << r.narrow(lane)
         stay.put(stay.get() | r.select(waits, bit, 0))
     left = here & stay.get()
