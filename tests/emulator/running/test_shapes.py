@@ -487,10 +487,11 @@ def test_warps_leave_the_fast_build_where_an_index_wraps_around(text: str, n: in
     assert (build.general is not None) == (n in leaves)
 
 
-# Where the lanes of a warp are when it leaves: together, together again, apart, in a loop that some have left.
+# Where the lanes of a warp are when it leaves: together, together again, met at a barrier before, apart, in a loop that some have left.
 LEFT = {
     "together": "WIDE",
     "again": "@%r bra A; add.u32 %v, %v, 5; bra B; A: add.u32 %v, %v, 3; B: WIDE",
+    "met": "@%r bra A; barrier.sync 2; add.u32 %v, %v, 5; bra B; A: barrier.sync 2; add.u32 %v, %v, 3; B: WIDE",
     "apart": "@%r bra A; WIDE add.u32 %v, %v, 5; bra B; A: add.u32 %v, %v, 3; WIDE B:",
     "one side": "@!%r bra B; WIDE B:",
     "loop": "mov.u32 %k, 0; A: WIDE add.u32 %v, %v, 5; add.u32 %k, %k, 1; setp.lt.u32 %z, %k, %m; @%z bra A;",
@@ -505,6 +506,7 @@ def left_with(way: str, t: int) -> tuple[int, bool]:
     return {
         "together": (0, True),
         "again": (3 if low else 5, True),
+        "met": (3 if low else 5, True),
         "apart": (3 if low else 5, True),
         "one side": (0, low),
         "loop": (5 * turns, True),
@@ -512,32 +514,37 @@ def left_with(way: str, t: int) -> tuple[int, bool]:
     }[way]
 
 
+@pytest.mark.parametrize("meeting", ["", "barrier.sync 1;"])
 @pytest.mark.parametrize("way", LEFT)
-def test_a_warp_that_leaves_takes_all_that_it_has_along(way: str) -> None:
-    """Numbers that are the same in all lanes, a step apart or anything, predicates; and where each lane is."""
+def test_a_warp_that_leaves_takes_all_that_it_has_along(way: str, meeting: str) -> None:
+    """Numbers that are the same in all lanes, a step apart or anything, predicates; and where each lane is.
+
+    One was widened before, and did not wrap around. Lanes may come to a barrier one by one.
+    """
     text = f"""
 .version 9.0
 .target sm_90
 .address_size 64
-.visible .entry k(.param .u64 out, .param .u32 n) {{
-.reg .b32 %n, %t, %i, %u, %c, %v, %k, %m, %d, %e; .reg .b64 %o, %w; .reg .pred %p, %q, %r, %z;
+.visible .entry k(.param .u64 out, .param .u32 n, .param .u32 other) {{
+.reg .b32 %n, %t, %i, %j, %u, %c, %v, %k, %m, %d, %e; .reg .b64 %o, %w, %y; .reg .pred %p, %q, %r, %z;
+ld.param.u32 %j, [other]; mov.u32 %t, %tid.x; add.u32 %i, %j, %t; mul.wide.u32 %y, %i, 8;
 mov.u32 %t, %tid.x; ld.param.u32 %n, [n]; ld.param.u64 %o, [out]; mad.wide.u32 %o, %t, 16, %o;
 mad.lo.u32 %u, %t, 3, %n; add.u32 %c, %n, 77; mul.lo.u32 %v, %t, %t; and.b32 %k, %t, 1; setp.eq.u32 %q, %k, 1;
 setp.ne.u32 %p, %n, 5; mov.u32 %k, %laneid; setp.lt.u32 %r, %k, 13; and.b32 %m, %t, 3; add.u32 %m, %m, 1; mov.u64 %w, 9;
 {LEFT[way].replace("WIDE", "add.u32 %i, %n, %t; mul.wide.u32 %w, %i, 4;")}
-mov.b64 {{%d, %e}}, %w; add.u32 %c, %c, %u; @%q add.u32 %v, %v, 1000; @%p add.u32 %v, %v, 2000; @%r add.u32 %v, %v, 4000;
+{meeting} mov.b64 {{%d, %e}}, %w; add.u32 %c, %c, %u; cvt.u32.u64 %k, %y; add.u32 %c, %c, %k; @%q add.u32 %v, %v, 1000; @%p add.u32 %v, %v, 2000; @%r add.u32 %v, %v, 4000;
 st.global.v4.u32 [%o], {{%d, %e, %c, %v}};
 ret; }}
 """
     kernel = tw.Kernel.from_ptx(text, "k")
     for n in (5, 2**32 - 5, 2**32 - 20, 2**32 - 50):
         out = np.zeros((64, 4), np.uint32)
-        kernel(1, 64, [out, n], device="emulator", timeout=20)
+        kernel(1, 64, [out, n, 100], device="emulator", timeout=20)
         for t in range(64):
             more, widens = left_with(way, t)
             wide = (n + t) % 2**32 * 4 if widens else 9
             v = t * t + more + 1000 * (t % 2) + 2000 * (n != 5) + 4000 * (t % 32 < 13)
-            assert out[t].tolist() == [wide % 2**32, wide >> 32, (2 * n + 77 + 3 * t) % 2**32, v], (n, t)
+            assert out[t].tolist() == [wide % 2**32, wide >> 32, (2 * n + 877 + 11 * t) % 2**32, v], (n, t)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
