@@ -572,7 +572,7 @@ REFUSED = [
     "vadd.s32.s32.s32 %r1.h1, %r2, %r3, %r1", "vsub.s32.s32.s32.max %r1, %r2, %r3, %r1",
     "vadd.s32.s32.s32.sat.add %r1, %r2, %r3, %r1", "vsub.s32.s32.s32.sat %r1.b0, %r2, %r3, %r1",
     "vabsdiff.u32.u32.u32.sat %r1, %r2, %r3", "vmad.s32.s32.s32 %r1, -%r2, %r3, -%r1", "vset.u32.u32.eq.lt %r1, %r2, %r3",
-    "vadd.u32.u32.u32 %r1, %r2.b0.b1, %r3", "sin.approx.2pi.f32 %r1, %r2", "ex2.approx.bf16 %h1, %h2", "ex2.approx.bf16x2 %r1, %r2",
+    "vadd.u32.u32.u32 %r1, %r2.b0.b1, %r3",
     "vshl.s32.s32.u32.sat.wrap %r1, %r2, %r3", "vadd2.u32.u32.u32 %r1, %r2.h1, %r3, %r1",
     "vadd2.u32.u32.u32 %r1, %r2, %r3.h1, %r1", "vadd4.u32.u32.u32 %r1, %r2, %r3.b01, %r1",
     "vadd4.u32.u32.u32 %r1, %r2, %r3, %r1.b0", "clmad.u64 %l1, %l2, %l3, %l1", "clmad.lo.b64 %l1, %l2, %l3, %l1",

@@ -6,6 +6,7 @@ import itertools
 import re
 from fractions import Fraction
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -411,6 +412,43 @@ def test_comparisons() -> None:
                         "gt": left > right, "ge": left >= right, "num": True, "nan": False,
                     }[word.removesuffix("u")]  # fmt: skip
                 assert got == int(want), (name, [hex(item) for item in row])
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+def test_comparisons_of_pairs_and_as_numbers(type_: str) -> None:
+    """Each half for itself, joined with a predicate; what ``set`` makes of one that holds."""
+    rng = np.random.default_rng()
+    special = np.array([0, 0x8000, 1, 0x8001, 0x3C00, 0x3F80, 0x7C00, 0xFF80, 0x7FFF, 0xFFC1], np.uint16)
+    a, b = (rng.choice(special, 2 * 400) for _ in "ab")
+    extra = rng.integers(0, 2, 400, np.uint32)
+    kind = np.float16 if type_ == "f16" else ml_dtypes.bfloat16
+    with np.errstate(invalid="ignore"):  # NaN
+        x, y = (array.view(kind).astype(np.float64) for array in (a, b))
+    one = {"f16": 0x3C00, "bf16": 0x3F80}[type_]
+    models = {"lt": x < y, "neu": x != y, "ge": x >= y, "nan": np.isnan(x) | np.isnan(y)}
+    joins = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+    texts, wanted = [], []
+    for word, plain in models.items():
+        for join, together in joins.items():
+            holds = together(plain, extra.repeat(2) != 0).reshape(-1, 2)
+            before = "setp.ne.u32 {q}, {c}, 0; "
+            for to, unit in ((f"{type_}x2", one), ("u32", 0xFFFF)):
+                texts.append((f"{before}set.{word}.{join}.{to}.{type_}x2 {{d}}, {{a}}, {{b}}, {{q}};", 32))
+                wanted.append(holds[:, 0] * unit + holds[:, 1] * (unit << 16))
+            for to, unit in (("u16", 0xFFFF), ("s32", 0xFFFF_FFFF), ("f32", 0x3F80_0000), ("bf16", 0x3F80)):
+                low = "{{ .reg .b16 %one, %two, %got; mov.b32 {{%one, _}}, {a}; mov.b32 {{%two, _}}, {b}; "
+                into = "{d}" if unit > 0xFFFF else "%got"
+                low += f"set.{word}.{join}.{to}.{type_} {into}, %one, %two, {{q}};"
+                low += "" if unit > 0xFFFF else " cvt.u32.u16 {d}, %got;"
+                texts.append((before + low + " }}", 32))
+                wanted.append(holds[:, 0] * unit)
+            pair = f"setp.{word}.{join}.{type_}x2 {{p}}|{{q}}, {{a}}, {{b}}, {{q}};"
+            texts.append((before + pair + " selp.u32 {d}, 1, 0, {p}; @{q} add.u32 {d}, {d}, 2;", 32))
+            wanted.append(holds[:, 0] + 2 * holds[:, 1])
+    for (text, _), got, want in zip(
+        texts, run(texts, [a.view(np.uint32), b.view(np.uint32), extra]), wanted, strict=True
+    ):
+        assert (got == want).all(), text
 
 
 # -- what is refused --------------------------------------------------------------------------------------
