@@ -35,14 +35,14 @@ def run(snippets: Sequence[str], inputs: Sequence[Array], lanes: int = ALL) -> l
     names = ("a", "b", "c", "m")
     where = {name: f"%{name}" for name in names} | {f"u{name}": f"%u{name}" for name in ("a", "b", "m")}
     body = [
-        ".reg .b32 %a, %b, %c, %m, %ua, %ub, %um, %lane, %d, %active, %bit; .reg .b64 %at, %off, %A;",
+        ".reg .b32 %a, %b, %c, %m, %ua, %ub, %um, %lane, %d, %active, %bit; .reg .b64 %base, %at, %off, %A;",
         ".reg .pred %p, %q, %pa, %upa, %off_p;",
         "mov.u32 %lane, %laneid; mul.wide.u32 %off, %lane, 4;",
     ]
     for i, name in enumerate(names):
-        body.append(f"ld.param.u64 %at, [p{i}];")
-        body += [f"ld.global.u32 %u{name}, [%at];"] if name in ("a", "b", "m") else []
-        body.append(f"add.u64 %at, %at, %off; ld.global.u32 %{name}, [%at];")
+        body.append(f"ld.param.u64 %base, [p{i}];")  # that alone is known to be the same in all lanes
+        body += [f"ld.global.u32 %u{name}, [%base];"] if name in ("a", "b", "m") else []
+        body.append(f"add.u64 %at, %base, %off; ld.global.u32 %{name}, [%at];")
     body.append("and.b32 %d, %a, 1; setp.ne.u32 %pa, %d, 0; and.b32 %d, %ua, 1; setp.ne.u32 %upa, %d, 0;")
     body.append("mov.b64 %A, {%a, %b};")
     body.append("ld.param.u32 %active, [mask]; shr.u32 %bit, %active, %lane; and.b32 %bit, %bit, 1;")
