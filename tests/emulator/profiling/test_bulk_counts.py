@@ -19,6 +19,7 @@ from tests.triton.runs import prepare
 from tests.triton.runs import profiled as run_profiled
 from tilewise.emulator.families.wgmma import shared_bytes_of
 from tilewise.emulator.profiling.copies import CopyFigure
+from tilewise.emulator.profiling.tracing import BYPASS, PREFETCH, READ, WRITE
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.instruments.bulk_accesses import _by_line
@@ -156,6 +157,107 @@ def test_sectors_of_a_box_are_within_the_tensor_and_without(
     traffic = profile.traffic
     assert traffic is not None
     assert profile["l1tex__m_xbar2l1tex_read_sectors.sum"] == traffic.l1_read + TURNS * outside
+    assert profile.trace is not None
+    assert (profile.trace.blocks[0][1] == BYPASS).sum() == TURNS * inside
+
+
+@pytest.mark.parametrize("entry", ["tensor_store", "tensor_reduce"])
+@pytest.mark.parametrize(("coordinates", "inside"), [((0, 0), 4), ((8, 0), 2), ((0, 1), 2)])
+def test_what_a_box_has_outside_a_tensor_is_not_written(
+    entry: str, coordinates: tuple[int, int], inside: int
+) -> None:
+    """Sectors of two rows of 64 bytes, and their bytes."""
+    tensor = Map("f32", (16, 2), (64,), (16, 2))
+    profile = profiled(Case(entry, 128, step=0, coordinates=(*coordinates, 0), map=tensor))
+    which = (CopyFigure.SECTORS, CopyFigure.OUTSIDE, CopyFigure.BYTES, CopyFigure.ALL_BYTES)
+    assert [moved(profile, figure) / TURNS for figure in which] == [inside, 0, 32 * inside, 32 * inside]
+
+
+def test_elements_that_do_not_lie_side_by_side_are_asked_for_one_by_one() -> None:
+    """Every second slice of 16 bytes: each is in a sector of its own."""
+    room: Any = tw.device("emulator").array(np.zeros(4096, np.uint8))
+    base = room.ptr + -room.ptr % _ALIGNED
+    given: dict[str, Any] = {"dtype": "float32", "shape": (2, 1, 16, 4), "interleave": 16}
+    tensor = tw.TensorMap(base, (2, 1, 16), element_strides=(1, 1, 2), **given)
+    what = np.array(Case("tensor_load3", 256, step=0).what, np.int32)
+    kernel = tw.Kernel.from_ptx(ptx(), "tensor_load3")
+    profile = kernel.profile(1, 32, [tensor, what, base], 1 << 16, gpu="h200", cache=True)
+    assert profile.trace is not None
+    assert (profile.trace.blocks[0][0] - base // 32)[-16:].tolist() == list(range(16))
+    assert moved(profile, CopyFigure.SECTORS) == TURNS * 16
+
+
+# Two blocks; the first loads for both, and copies in every other way. Places in shared memory are not those in global.
+EVERY_WAY = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 data) .reqnctapercluster 2
+{
+  .reg .u64 %g; .reg .u32 %n, %there, %other; .reg .pred %p, %done; .reg .b32 %x;
+  .shared .align 128 .b8 room[512]; .shared .align 8 .b64 bar;
+  ld.param.u64 %g, [data]; mov.u32 %n, %cluster_ctarank; setp.ne.u32 %p, %n, 0; selp.u32 %n, 128, 64, %p;
+  ld.global.u32 %x, [%g+1536];
+  mbarrier.init.shared.b64 [bar], 1; fence.mbarrier_init.release.cluster; barrier.cluster.arrive; barrier.cluster.wait;
+  mbarrier.arrive.expect_tx.shared.b64 _, [bar], %n;
+  mov.u32 %there, room; mov.u32 %other, bar;
+  mapa.shared::cluster.u32 %there, %there, 1; mapa.shared::cluster.u32 %other, %other, 1;
+  @%p bra WAIT;
+  cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%there+256], [room+128], 64, [%other];
+  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [room+16], [%g], 64, [bar], 3;
+WAIT:
+  mbarrier.try_wait.parity.shared.b64 %done, [bar], 0; @!%done bra WAIT;
+  @%p bra END;
+  cp.async.bulk.prefetch.L2.global [%g+272], 128;
+  fence.proxy.async;
+  cp.async.bulk.global.shared::cta.bulk_group [%g+512], [room+16], 64;
+  cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%g+1024], [room+16], 32;
+  cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+END:
+  barrier.cluster.arrive; barrier.cluster.wait; ret;
+}
+"""
+
+
+def test_copies_of_every_kind_ask_for_their_sectors_alone() -> None:
+    """The L2 for those of global memory, as the trace says; what goes from block to block asks it for none."""
+    room: Any = tw.device("emulator").array(np.zeros(2048, np.uint8))
+    base = room.ptr + -room.ptr % _ALIGNED
+    profile = tw.Kernel.from_ptx(EVERY_WAY, "k").profile(2, 1, [base], gpu="h200", cache=True)
+    which = (CopyFigure.BYTES, CopyFigure.ALL_BYTES, CopyFigure.SECTORS, CopyFigure.ALL_SECTORS)
+    found = {copied.kind: [int(copied[one].sum()) for one in which] for copied in profile.counts.copies()}
+    # The prefetch goes from sector 8 to 12, across a line of global memory, and has no place in shared memory.
+    assert found == {
+        "multicast": [64, 128, 2, 4], "send": [64, 64, 2, 2], "prefetch": [128, 128, 5, 5],
+        "store": [64, 64, 2, 2], "reduce": [32, 32, 1, 1],
+    }  # fmt: skip
+    assert profile.trace is not None
+    asked = [
+        [*zip((sectors - base // 32).tolist(), kinds.tolist(), strict=True)]
+        for sectors, kinds in profile.trace.blocks.values()
+    ]
+    # The blocks run by turns: what the first one asks for before the second runs and behind it is there together.
+    assert asked == [[
+        (48, READ), (0, BYPASS), (1, BYPASS), *((sector, PREFETCH) for sector in range(8, 13)),
+        (16, WRITE), (17, WRITE), (32, WRITE),
+    ], [(48, READ)]]  # fmt: skip
+
+
+def test_each_lane_makes_a_copy_of_its_own() -> None:
+    text = (
+        EVERY_WAY.split("{")[0]
+        + """{
+  .reg .u64 %g, %a; .reg .u32 %t, %n; .reg .pred %p;
+  ld.param.u64 %g, [data]; mov.u32 %t, %tid.x; mul.wide.u32 %a, %t, 256; add.u64 %g, %g, %a; shl.b32 %n, %t, 5;
+  setp.lt.u32 %p, %t, 5; setp.gt.and.u32 %p, %t, 1, %p;
+  @%p cp.async.bulk.prefetch.L2.global [%g], %n;
+  ret;
+}
+"""
+    )
+    profile = tw.Kernel.from_ptx(text, "k").profile(2, 32, [np.zeros(8192, np.uint8)], gpu="h200")
+    (copied,) = profile.counts.copies()
+    which = (CopyFigure.RUNS, CopyFigure.COPIES, CopyFigure.BYTES, CopyFigure.TENSORS)
+    assert [int(copied[one].sum()) for one in which] == [2, 2 * 3, 2 * 32 * (2 + 3 + 4), 0]
 
 
 def test_products() -> None:

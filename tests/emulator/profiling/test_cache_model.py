@@ -14,9 +14,11 @@ from tests.hardware import bulk
 from tests.hardware.bulk import Case, Map
 from tests.hardware.keep import KEPT
 from tilewise import gpus
-from tilewise.emulator.profiling.tracing import BYPASS, PREFETCH, READ, WRITE
+from tilewise.devices.emulated import open_emulator
+from tilewise.emulator.profiling.tracing import BYPASS, PREFETCH, READ, WRITE, Tracer
 from tilewise.instruments.cache_model import Trace, model_traffic
 from tilewise.kernels import raster
+from tilewise.launch import Launch, dim3
 from tilewise.toolchain.compile import compile_source
 
 K = 8
@@ -278,6 +280,41 @@ ret;
     start = array.ptr // 32
     assert (sectors - start).tolist() == list(range(64))
     assert touched.tolist() == [2] * 16 + [1] * 32 + [0] * 16
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_full_trace_says_how_much_it_lacks(workers: int) -> None:
+    """Six blocks of four sectors, each behind a word that says whose they are; a worker has room for seven words."""
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 a) {
+.reg .b32 %r; .reg .b64 %a, %b;
+ld.param.u64 %a, [a]; mov.u32 %r, %tid.x; mul.wide.u32 %b, %r, 4; add.u64 %a, %a, %b; ld.global.u32 %r, [%a]; ret; }
+"""
+    made: list[Tracer] = []
+
+    def watch(_build: Any, _launch: Launch, _reachable: Any) -> Tracer:
+        made.append(Tracer(7))
+        return made[0]
+
+    kernel, device = tw.Kernel.from_ptx(text, "k"), open_emulator(threads=workers)
+    binary = kernel.build()
+    array = tw.device("emulator").array(np.zeros(32, np.float32))
+    packed = [array.ptr.to_bytes(8, "little")]
+    device.launcher.run(
+        binary,
+        kernel.entry_in(binary),
+        Launch(dim3("grid", 6), dim3("block", 32)),
+        packed,
+        None,
+        "traced",
+        watch,
+    )
+    kept = [len(rows) for rows in made[0].rows()]
+    assert max(kept) == 7 and sum(kept) + made[0].lost == 6 * (1 + 4)
+    if workers == 1:
+        assert {block: len(sectors) for block, (sectors, _) in made[0].blocks().items()} == {0: 4, 1: 1}
 
 
 def test_the_trace_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -377,7 +377,7 @@ def test_nothing_is_ideal_that_takes_more_than_was_taken() -> None:
 
 
 def test_what_the_fast_build_gives_up() -> None:
-    """A warp that goes on in the general build within a block is counted once."""
+    """A warp that goes on in the general build within a block is counted once; so is what it does there from then on."""
     k = kernel(
         """mov.u32 %r7, %ctaid.x;
         mul.lo.u32 %r8, %r7, 0x7ffffff8;
@@ -388,14 +388,25 @@ def test_what_the_fast_build_gives_up() -> None:
         and.b64 %rd7, %rd6, 1023;
         add.u64 %rd8, %rd7, %rd2;
         ld.shared.u32 %r9, [%r4+8];
-        ld.global.u8 %h1, [%rd8];"""
+        ld.global.u8 %h1, [%rd8];
+        setp.lt.u32 %p2, %r2, 5;
+        @%p2 bra BEHIND;
+        not.b32 %r11, %r2;
+        BEHIND: neg.s32 %r12, %r2;
+        @%p2 cnot.b32 %r12, %r2;"""
     )
     counts = counted(k, 3, 32, [np.zeros(32, np.int32), np.zeros(2048, np.uint8), 1])
     # Behind the counts of blocks: how often a warp left the fast build, by place.
     start = 2 * len(counts.about["blocks"]) * BLOCK_COUNTS
     assert any(counts.rows[:, start // 8 + 2 * number].any() for number, _, _ in counts.about["handed"])
     assert [int(place.runs.sum()) for place in counts.places()] == [3] * 5
-    assert {int(item.runs.sum()) for item in counts.instruction_runs()} == {3}
+    ran = counts.instruction_runs()
+    assert {int(item.runs.sum()) for item in ran} == {3}
+    threads = {item.name: (int(item.threads.sum()), int(item.on_threads.sum())) for item in ran}
+    assert [threads[name] for name in ("ld.global.u8", "not.b32", "neg.s32", "cnot.b32")] == [
+        (96, 96), (81, 81), (96, 96), (96, 15),
+    ]  # fmt: skip
+    assert [int(item.splits.sum()) for item in ran if item.splits is not None] == [3]
 
 
 @pytest.mark.parametrize("threads", [1, 20, 32])

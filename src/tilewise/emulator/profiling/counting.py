@@ -115,7 +115,8 @@ class Counting(Watcher):
             self._start()
         at = (e.general * self.layout.blocks + e.block.index) * BLOCK_COUNTS
         self._add(at + RUNS, e.const("i64", 1))
-        whole = e.full and not e.is_apart
+        # Of the fast build it is noted that all threads run; a warp that comes to the other one has them counted.
+        whole = e.full and not e.is_apart and not e.general
         if not whole:
             self._add(at + THREADS, self._threads(e.mask()))
         if not e.general:
