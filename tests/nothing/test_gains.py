@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,6 +75,17 @@ def test_cycles_in_excess_are_gained_as_far_as_nothing_else_binds(
     assert [gain.times for gain in found.gains] == pytest.approx([1000 / one for one in nanoseconds])
     assert (found.bound, found.next_bound) == (MEMORY_CYCLES, "memory")
     assert (found.seconds, found.next_seconds) == pytest.approx((1e-6, 5e-7))
+
+
+@pytest.mark.parametrize(("bytes_of_a_run", "least"), [(None, 7), (64, 7), (128, 7), (256, 14), (512, 28)])
+def test_a_load_takes_as_many_cycles_as_its_words_fill_the_banks(
+    bytes_of_a_run: int | None, least: int
+) -> None:
+    one = access("shared", 900)
+    runs = one.runs
+    data = None if bytes_of_a_run is None else runs * bytes_of_a_run
+    (gain,) = judge(replace(one, turns=runs / 7 * (least + 200), data=data)).gains
+    assert gain.seconds == pytest.approx(8e-7)
 
 
 def test_local_memory_and_multiprocessors_without_work_cost_what_they_bind() -> None:

@@ -328,7 +328,7 @@ def test_cycles_beyond_those_of_the_same_words_side_by_side_are_in_excess() -> N
 
 def test_operations_of_a_machine_instruction_are_those_of_its_shape() -> None:
     for opcode, kind, operations in (
-        ("FFMA", "fp32", 64), ("FADD.FTZ", "fp32", 32), ("FMUL2", "fp32", 64), ("DFMA", "fp64", 64), ("DADD", "fp64", 32),
+        ("FFMA", "fp32", 64), ("FADD.FTZ", "fp32", 32), ("FMUL2", "fp32", 64), ("FADD2", "fp32", 64), ("DFMA", "fp64", 64), ("DADD", "fp64", 32),
         ("FFMA2", "fp32", 128), ("HFMA2.MMA", "fp16", 128), ("HFMA2.BF16_V2", "fp16", 128),
         ("HMMA.16816.F32", "fp16_fp32", 4096), ("HMMA.16816.F16", "fp16_fp16", 4096),
         ("HMMA.1688.F32.TF32", "tf32", 2048), ("HMMA.16816.F32.BF16", "bf16", 4096), ("HMMA.884.F32", "fp16_fp32", 512),

@@ -669,6 +669,29 @@ extern "C" __global__ void twice() { void* p = malloc(8); free(p); free(p); }
         tw.Kernel(source, "twice", arch="sm_80")(1, 1, [], device="emulator")
 
 
+def test_the_heap_gives_what_it_has_and_takes_back_its_own_blocks_alone() -> None:
+    """Each block is a power of two with 16 bytes of its own; what did not fit leaves room for what does."""
+    source = """
+extern "C" __global__ void k(int* out) {
+  out[0] = malloc((8 << 20) - 100) != nullptr;
+  void* p = malloc(8);
+  out[1] = p != nullptr;
+  free(nullptr);
+  free(p);
+  out[2] = malloc((4 << 20) - 16) != nullptr;
+  out[3] = malloc((4 << 20) - 16) != nullptr;
+}
+extern "C" __global__ void within(int* out) { free((char*)malloc(64) + 8); }
+extern "C" __global__ void elsewhere(int* out) { free(out); }
+"""
+    out = np.full(4, -1, np.int32)
+    tw.Kernel(source, "k", arch="sm_80")(1, 1, [out], device="emulator")
+    assert out.tolist() == [0, 1, 1, 0]
+    for name in ("within", "elsewhere"):
+        with pytest.raises(KernelFault, match="trapped"):
+            tw.Kernel(source, name, arch="sm_80")(1, 1, [out], device="emulator")
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     # The first two are vectors, of which a register of 32 bits holds no whole one.

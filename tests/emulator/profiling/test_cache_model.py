@@ -282,9 +282,8 @@ ret;
     assert touched.tolist() == [2] * 16 + [1] * 32 + [0] * 16
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_full_trace_says_how_much_it_lacks(workers: int) -> None:
-    """Six blocks of four sectors, each behind a word that says whose they are; a worker has room for seven words."""
+def test_a_full_trace_says_how_much_it_lacks() -> None:
+    """Of two launches, six blocks each, four sectors a block behind a word that says whose; there is room for seven."""
     text = """.version 8.0
 .target sm_80
 .address_size 64
@@ -292,29 +291,17 @@ def test_a_full_trace_says_how_much_it_lacks(workers: int) -> None:
 .reg .b32 %r; .reg .b64 %a, %b;
 ld.param.u64 %a, [a]; mov.u32 %r, %tid.x; mul.wide.u32 %b, %r, 4; add.u64 %a, %a, %b; ld.global.u32 %r, [%a]; ret; }
 """
-    made: list[Tracer] = []
-
-    def watch(_build: Any, _launch: Launch, _reachable: Any) -> Tracer:
-        made.append(Tracer(7))
-        return made[0]
-
-    kernel, device = tw.Kernel.from_ptx(text, "k"), open_emulator(threads=workers)
-    binary = kernel.build()
+    tracer, kernel, device = Tracer(7), tw.Kernel.from_ptx(text, "k"), open_emulator(threads=1)
+    binary, launch = kernel.build(), Launch(dim3("grid", 6), dim3("block", 32))
     array = tw.device("emulator").array(np.zeros(32, np.float32))
     packed = [array.ptr.to_bytes(8, "little")]
-    device.launcher.run(
-        binary,
-        kernel.entry_in(binary),
-        Launch(dim3("grid", 6), dim3("block", 32)),
-        packed,
-        None,
-        "traced",
-        watch,
-    )
-    kept = [len(rows) for rows in made[0].rows()]
-    assert max(kept) == 7 and sum(kept) + made[0].lost == 6 * (1 + 4)
-    if workers == 1:
-        assert {block: len(sectors) for block, (sectors, _) in made[0].blocks().items()} == {0: 4, 1: 1}
+    for runs in (1, 2):  # each has a log of its own
+        device.launcher.run(
+            binary, kernel.entry_in(binary), launch, packed, None, "traced", lambda *_: tracer
+        )
+        assert [len(rows) for rows in tracer.rows()] == [7] * runs
+        assert tracer.lost == runs * (6 * (1 + 4) - 7)
+        assert {block: len(kinds) for block, (_, kinds) in tracer.blocks().items()} == {0: 4 * runs, 1: runs}
 
 
 def test_the_trace_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:

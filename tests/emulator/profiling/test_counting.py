@@ -222,6 +222,7 @@ def test_lanes_in_step(width: int, words: int) -> None:
         at = there.ptr + start + lanes * stride
         assert load.sectors.sum() == pieces(at, every, width, 32), context
         assert load.lines.sum() == pieces(at, every, width, 128), context
+        assert load.seen == tuple(at.tolist()), context
         assert load.turns.sum() == turns(at, every, width, cached=True), context
         assert back.turns.sum() == turns(base + lanes * stride, every, width, cached=False), context
         assert store.sectors.sum() == pieces(at, lanes > 20, width, 32), context
@@ -384,7 +385,7 @@ def test_what_the_fast_build_gives_up() -> None:
         add.u32 %r10, %r8, %r2;
         ld.shared.u32 %r9, [%r4];
         ld.shared.u32 %r9, [%r4+4];
-        mul.wide.u32 %rd6, %r10, 2;
+        ON: mul.wide.u32 %rd6, %r10, 2;
         and.b64 %rd7, %rd6, 1023;
         add.u64 %rd8, %rd7, %rd2;
         ld.shared.u32 %r9, [%r4+8];
@@ -399,7 +400,7 @@ def test_what_the_fast_build_gives_up() -> None:
     # Behind the counts of blocks: how often a warp left the fast build, by place.
     start = 2 * len(counts.about["blocks"]) * BLOCK_COUNTS
     assert any(counts.rows[:, start // 8 + 2 * number].any() for number, _, _ in counts.about["handed"])
-    assert [int(place.runs.sum()) for place in counts.places()] == [3] * 5
+    assert [(int(place.runs.sum()), int(place.threads.sum())) for place in counts.places()] == [(3, 96)] * 5
     ran = counts.instruction_runs()
     assert {int(item.runs.sum()) for item in ran} == {3}
     threads = {item.name: (int(item.threads.sum()), int(item.on_threads.sum())) for item in ran}
@@ -411,12 +412,22 @@ def test_what_the_fast_build_gives_up() -> None:
 
 @pytest.mark.parametrize("threads", [1, 20, 32])
 def test_each_lane_that_runs_adds_to_one_counter_by_itself(threads: int) -> None:
-    k = kernel("atom.shared.add.u32 %r7, [%r4], 1;\natom.global.add.u32 %r7, [%rd2], 1;")
-    _, near, far = counted(k, 1, threads, [np.zeros(32, np.int32), np.zeros(4, np.int32), 0]).places()
+    k = kernel(
+        """atom.shared.add.u32 %r7, [%r4], 1;
+        atom.global.add.u32 %r7, [%rd2], 1;
+        and.b32 %r8, %r2, 1; mul.wide.u32 %rd6, %r8, 4; add.u64 %rd6, %rd6, %rd2; atom.global.add.u32 %r7, [%rd6], 1;"""
+    )
+    _, near, far, either = counted(k, 1, threads, [np.zeros(32, np.int32), np.zeros(4, np.int32), 0]).places()
     for place in (near, far):
         assert (place.runs.sum(), place.threads.sum(), place.distinct.sum()) == (1, threads, 1)
     assert (near.waves[4].sum(), near.sharing.sum()) == (threads, 1)
     assert (far.asked.sum(), far.sectors.sum()) == (threads, 1)
+    # Every second lane adds to the one, the others to its neighbour in the sector.
+    assert (either.asked.sum(), either.sectors.sum(), either.distinct.sum()) == (
+        -(-threads // 2),
+        1,
+        min(threads, 2),
+    )
 
 
 def test_matrix_rows() -> None:

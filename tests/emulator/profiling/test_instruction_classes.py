@@ -261,6 +261,46 @@ def test_tensor_pipes_have_the_products_of_their_types(
         assert totals == wanted
 
 
+# Opcodes; under which names their warps are counted with whatever a guard lets through, and under which as SASS has them.
+COUNTED_AS: dict[str, tuple[str, str]] = {
+    "LDG.E.U8": ("global_ld", "ld memory_8b"), "LDG.E.U16": ("global_ld", "ld memory_16b"),
+    "LDG.E": ("global_ld", "ld memory_32b"), "LDG.E.64": ("global_ld", "ld memory_64b"),
+    "LDG.E.128": ("global_ld", "ld memory_128b"), "STG.E.64": ("global_st", "st memory_64b"),
+    "LD.E": ("generic_ld", "ld memory_32b"), "ST.E.128": ("generic_st", "st memory_128b"),
+    "LDS.U8": ("shared_ld", "ld memory_8b"), "STS.64": ("shared_st", "st memory_64b"),
+    "LDL.64": ("local_ld", "ld local local_ld memory_64b"), "STL": ("local_st", "st local local_st memory_32b"),
+    "ATOM.E.ADD": ("generic_atom", "atom memory_32b"), "ATOMG.E.ADD.64": ("generic_atom", "atom memory_64b"),
+    "ATOMS.ADD": ("shared_atom", "atom memory_32b"), "RED.E.ADD": ("global_red", "memory_32b"),
+    "REDG.E.ADD.64": ("global_red", "memory_64b"), "LDGSTS.E.BYPASS.128": ("ldgsts", "memory_128b"),
+    "LDSM.16.M88.4": ("ldsm", "ld memory_128b"), "STSM.16.M88": ("shared_stsm", "st memory_128b"),
+    "LDC": ("ldc", ""), "HGMMA.64x64x16.F32": ("", "ld"), "BRA": ("branch", "branch"), "CALL.REL": ("branch", "branch"),
+    "RET.REL": ("branch", "branch"), "EXIT": ("branch", ""), "BSYNC": ("branch", ""), "NANOSLEEP": ("branch", ""),
+}  # fmt: skip
+
+
+def test_warps_are_counted_by_what_their_instructions_do() -> None:
+    found = metrics_of(HOPPER, *((f"{opcode} R0, [R2]", 2.0**i, None) for i, opcode in enumerate(COUNTED_AS)))
+    for place, stem in enumerate(("smsp__inst_executed_op_", "smsp__sass_inst_executed_op_")):
+        wanted: dict[str, float] = {}
+        for i, names in enumerate(COUNTED_AS.values()):
+            for name in names[place].split():
+                wanted[name] = wanted.get(name, 0.0) + 2.0**i
+        told = {name: found[f"{stem}{name}.sum"] for name in wanted}
+        assert told == wanted
+
+
+def test_opcodes_are_listed_the_most_run_first_and_by_name_where_they_ran_as_often() -> None:
+    machine = Machine("machine code", capability=HOPPER)
+    for i, (text, runs) in enumerate((("MOV R1, R2", 5.0), ("IADD3 R1", 7.0), ("FADD R1", 5.0))):
+        times = np.array([runs])
+        machine.ran.append(MachineRuns(MachineInstruction(16 * i, text), i, times, 20 * times, 12 * times))
+    counts: Any = Counted(1.0)
+    found = {metric.name: metric for metric in instruction_metrics(machine, counts, 32.0)}
+    assert [*(found["sass__inst_executed_per_opcode"].instances or {})] == ["IADD3", "FADD", "MOV"]
+    for name, figure in (("", 20), ("_pred_on", 12), ("_pred_off", 8)):
+        assert found[f"smsp__thread_inst_executed{name}.sum"].value == 17 * figure
+
+
 def test_branches_that_part_no_warp_are_uniform() -> None:
     """What parts a warp and is no branch is none of them; no branch parts more warps than came to it."""
     stem = "smsp__sass_branch_targets"

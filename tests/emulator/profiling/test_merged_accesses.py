@@ -31,7 +31,7 @@ MERGED: list[list[tuple[str, int | None]]] = [
         _apart("ld.shared.u32 %r1, [%a];", between, "ld.shared.u32 %r2, [%a+4];")
         for between in (
             "atom.shared.add.u32 %r9, [%b], 1;", "red.shared.add.u32 [%b], 1;", "atom.global.add.u32 %r9, [%g], 1;",
-            "bar.sync 0;", "membar.cta;", "fence.acq_rel.cta;", "st.shared.u32 [%b], 1;", "st.shared.u8 [%b], %h1;",
+            "bar.sync 0;", "bar.warp.sync -1;", "membar.cta;", "fence.acq_rel.cta;", "st.shared.u32 [%b], 1;", "st.shared.u8 [%b], %h1;",
             "L: mov.u32 %r8, 1;", "add.u32 %a, %a, 4;", "bra M; M: mov.u32 %r8, 1;", "st.u32 [%g], %r8;",
             "cp.async.ca.shared.global [%b], [%g], 4;",
         )
@@ -41,9 +41,11 @@ MERGED: list[list[tuple[str, int | None]]] = [
         for between in ("ld.shared.u32 %r9, [%b];", "ld.u32 %r9, [%g];", "atom.shared.add.u32 %r9, [%b], 1;", "bar.sync 0;")
     ),
     [("st.shared.u32 [%a], %r1;", 8), ("ld.global.u32 %r9, [%g];", None), ("st.shared.u32 [%a+4], %r2;", 0)],
+    [("st.shared.u32 [%a], %r1;", 8), ("ld.param.u32 %r9, [n];", None), ("st.shared.u32 [%a+4], %r2;", 0)],
     [("st.shared.u32 [%a], %r1;", 8), ("st.global.u32 [%g], %r9;", None), ("st.shared.u32 [%a+4], %r2;", 0)],
     [("ld.shared.u32 %r1, [%a];", None), ("ld.shared.u32 %r2, [%b+4];", None)],
     [("ld.volatile.shared.u32 %r1, [%a];", None), ("ld.volatile.shared.u32 %r2, [%a+4];", None)],
+    [("ld.relaxed.cta.shared.u32 %r1, [%a];", None), ("ld.relaxed.cta.shared.u32 %r2, [%a+4];", None)],
     [("@%p ld.shared.u32 %r1, [%a];", None), ("@%p ld.shared.u32 %r2, [%a+4];", None)],
     [("ld.shared.v2.u32 {%r1, %r2}, [%a];", None), ("ld.shared.v2.u32 {%r3, %r4}, [%a+8];", None)],
     [("ld.shared.u32 %r1, [s];", None), ("ld.shared.u32 %r2, [s+4];", None)],

@@ -15,8 +15,9 @@ import pytest
 
 import tilewise as tw
 from tests.hardware import slow_paths
+from tests.harness.counts import counted
 from tests.hardware.job import Job
-from tilewise.emulator.profiling.counted import SlowPath
+from tilewise.emulator.profiling.counted import Counts, SlowPath
 from tilewise.emulator.profiling.slow_path_counts import CLASSES
 from tilewise.instruments.flow import BlockRuns, Line, basic_blocks, find_reachable
 from tilewise.instruments.machine import _sum_branches
@@ -252,6 +253,19 @@ def test_an_inverse_that_is_too_large_is_known_to_the_last_bit(name: str) -> Non
     assert jumps == {
         (largest + more, sign): 32 * (more > 0) for more, sign in ((-1, 0), (0, 0), (1, 0), (0, 1), (1, 1))
     }
+
+
+def test_each_slow_warp_is_in_one_set_whatever_worker_ran_it() -> None:
+    """Of two workers that found the same."""
+    source = (
+        """extern "C" __global__ void k(const float *x, float *y) { y[threadIdx.x] = 1 / x[threadIdx.x]; }"""
+    )
+    x = np.where(np.arange(32) % 4, 1e-39, 2).astype(np.float32)
+    one = tw.Kernel(source, "k", "sm_90")
+    counts = counted(one, 5, 32, [x, np.zeros(32, np.float32)], threads=1)
+    (path,) = Counts(counts.about, 2 * counts.rows, [*counts.ways, *counts.ways]).slow_paths()
+    assert path.runs.sum() == sum(path.sets.values()) == 10 and len(path.sets) == 1
+    assert sum(path.lanes) == 10 * 32 and path.lanes[0] == 10 * 8
 
 
 @pytest.mark.parametrize(("ran", "taken"), [(40, 24), (80, 24), (20, 12), (10, 6)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ import pytest
 
 import tilewise as tw
 from tilewise.cli.main import main
+from tilewise.gpus import find
+from tilewise.instruments.residency import check_cooperative
+from tilewise.launch import Launch
+from tilewise.toolchain.binary import Resources
 
 ORDERS: list[str | int] = ["eager", "late", 0, 1, 2, 3]
 
@@ -146,6 +151,24 @@ def test_more_blocks_than_fit_are_refused(
     message = f"grid must have at most {fitting:,} blocks in a cooperative launch of wide .*{bound}.*{fitting + 1:,}"
     with pytest.raises(tw.TilewiseError, match=message):
         launch(fitting + 1, cooperative=True)
+
+
+def test_static_and_dynamic_shared_memory_are_counted_together() -> None:
+    """Of 164 KB that a multiprocessor has, one block takes more than half."""
+    gpu = find("a100-80gb")
+    resources = Resources(
+        registers=32,
+        shared_bytes=60_000,
+        constant_bytes=0,
+        barriers=1,
+        stack_bytes=0,
+        spill_store_bytes=0,
+        spill_load_bytes=0,
+    )
+    launch = Launch((108, 1, 1), (32, 1, 1), shared=40_000, cooperative=True)
+    check_cooperative(gpu, "k", launch, resources)
+    with pytest.raises(tw.TilewiseError, match=r"at most 108 blocks .*bounded by shared memory"):
+        check_cooperative(gpu, "k", replace(launch, grid=(109, 1, 1)), resources)
 
 
 def test_of_foreign_ptx_no_barriers_are_counted() -> None:
