@@ -85,6 +85,7 @@ def test_names_of_cstdint_are_the_types_with_so_many_bits(bits: int) -> None:
         "real *x",
         "Matrix<float> x",
         "float **x",
+        "float *x[4]",
         "float (*x)[4]",
         "float *const *x",
         "long double *x",
@@ -135,6 +136,11 @@ def test_names_that_the_source_gives_to_types_of_its_own() -> None:
     ):
         assert one("half *x", own) == NOTHING
     assert one("half *x", headers={"cuda_fp16.h": "typedef __half half;"}) == ("half *x", "float16", True)
+
+
+def test_a_comma_of_a_template_parts_no_parameters() -> None:
+    source = 'extern "C" __global__ void f(Pair<int, float> *p, int n, float *y) { }'
+    assert declared(source, "f", 3)[1:] == [("int n", None, None), ("float *y", "float32", True)]
 
 
 def test_kernels_are_found_where_they_stand() -> None:

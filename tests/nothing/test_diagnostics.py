@@ -225,3 +225,15 @@ def test_a_warning_is_kept_with_its_line() -> None:
             " 3 |     int idle;\n"
             "   |         ^",
         )
+
+
+@pytest.mark.parametrize(("count", "rest"), [(5, ""), (6, "… and 1 more error"), (8, "… and 3 more errors")])
+def test_five_errors_are_shown_and_the_others_counted(count: int, rest: str) -> None:
+    log = "\n".join(f"k.cu({i}): error: mistake {i}" for i in range(1, count + 1))
+    shown = str(diagnostics.failure(log, "", "k.cu", "sm_80", lambda: "")).splitlines()
+    assert shown == [*(f"k.cu:{i}: error: mistake {i}" for i in range(1, 6)), *filter(None, [rest])]
+
+
+def test_that_the_assembler_gave_up_is_no_error_of_its_own() -> None:
+    log = "ptxas k.ptx, line 3; error   : Not a name\nptxas fatal   : Ptx assembly aborted due to errors\n"
+    assert [(item.text, item.line) for item in diagnostics.read_log(log)] == [("Not a name", 3)]

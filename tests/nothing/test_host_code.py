@@ -202,6 +202,23 @@ def test_what_stands_right_behind_the_hosts_part_stays() -> None:
         assert without_host_code(host + kernel + host) == " " * len(host) + kernel + " " * len(host)
 
 
+def test_directives_within_the_hosts_part_stay_and_so_do_tables_of_numbers() -> None:
+    source = """const int table[(2 + 2)] = {1, 2, 3, 4};
+constexpr cudaError_t good() { return cudaSuccess; }
+constexpr int three() { return 3; }
+int main() {
+#if 1
+  return 0;
+#endif
+}
+"""
+    left = [line.rstrip() for line in without_host_code(source).splitlines()]
+    assert left == [
+        "const int table[(2 + 2)] = {1, 2, 3, 4};", "", "__host__ __device__ constexpr int three() { return 3; }",
+        "", "#if 1", "", "#endif", "",
+    ]  # fmt: skip
+
+
 def test_a_class_keeps_what_is_made_by_default() -> None:
     source = "struct A { A() = default; A(const A &) = delete; int x; __device__ int f() { return x; } };"
     assert without_host_code(source) == source

@@ -215,6 +215,7 @@ def test_parameters_of_other_compilers_are_read_too() -> None:
     .param .u32 triton_param_2
 ) .reqntid 128 { ret; }
 .entry bare { ret; }
+.entry bounded(.param .b8 few) .maxntid 64, 2 { ret; }
 """
     entries = read_entries(ptx)
     assert [(p.type, p.size, p.align) for p in entries["triton"].parameters] == [
@@ -224,6 +225,7 @@ def test_parameters_of_other_compilers_are_read_too() -> None:
     ]
     assert (entries["triton"].block, entries["triton"].most_threads) == ((128, 1, 1), None)
     assert entries["bare"].parameters == () and entries["bare"].block is None
+    assert (entries["bare"].most_threads, entries["bounded"].most_threads) == (None, 128)
     kernel = Kernel.from_ptx(ptx, "triton")
     assert kernel.arch == "sm_80"
     for unknown in ("cubin", "resources", "sass"):

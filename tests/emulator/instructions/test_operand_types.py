@@ -16,6 +16,8 @@ from tests.harness.many import refused
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.ptx.parse import parse
+from tilewise.emulator.ptx.syntax import Instruction
+from tilewise.emulator.ptx.types import literal_bits, register_disagreement
 
 TYPES = [
     "b8",
@@ -88,3 +90,23 @@ def test_an_instruction_takes_the_operands_that_the_assembler_takes(row: dict[st
 def test_what_is_said_of_an_operand_that_does_not_fit(instruction: str, why: str) -> None:
     said = refused(instruction)
     assert said.startswith("PTX line 7: ") and why in said
+
+
+@pytest.mark.parametrize(
+    ("value", "width", "type_", "bits"),
+    [
+        (3, 0, "f16", 3), (-1, 0, "bf16", 0xFFFF), (3, 0, "f32", 0x4040_0000), (0x3FC0_0000, 32, "f16", 0x3E00),
+        (0x3FC0_0000, 32, "bf16", 0x3FC0), (0x3FF8_0000_0000_0000, 64, "tf32", 0x3FC0_0000),
+        (0x7FA0_0001, 32, "f32", 0x7FA0_0001), (0x40F0_0000_0000_0000, 64, "f16", 0x7C00), (300, 0, "u8", 44),
+    ],
+)  # fmt: skip
+def test_a_literal_is_an_integer_or_a_number_of_its_operands_type(
+    value: int, width: int, type_: str, bits: int
+) -> None:
+    assert literal_bits(value, width, type_) == bits
+
+
+def test_two_halves_in_a_register_are_an_integer_too_but_no_integer_is_two_halves() -> None:
+    instruction = Instruction(1, "add", ("u32",), ())
+    assert register_disagreement(instruction, "%h", "f16x2", "u32") == ""
+    assert "wants .b32 or .f16x2" in register_disagreement(instruction, "%r", "u32", "f16x2")

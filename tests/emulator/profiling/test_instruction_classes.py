@@ -21,7 +21,7 @@ from tests.emulator.profiling.test_against_hardware import profiled
 from tests.hardware import instructions
 from tilewise.instruments.classes import pipes_of
 from tilewise.instruments.instruction_metrics import instruction_metrics, unclassified_opcode_notes
-from tilewise.instruments.machine import Machine, MachineRuns
+from tilewise.instruments.machine import Machine, MachineAccess, MachineRuns
 from tilewise.instruments.metric import ESTIMATED
 from tilewise.instruments.profile import Profile
 from tilewise.toolchain.lines import MachineInstruction
@@ -287,6 +287,21 @@ def test_warps_are_counted_by_what_their_instructions_do() -> None:
                 wanted[name] = wanted.get(name, 0.0) + 2.0**i
         told = {name: found[f"{stem}{name}.sum"] for name in wanted}
         assert told == wanted
+
+
+def test_copies_past_the_l1_are_told_from_those_through_it() -> None:
+    machine, one = Machine("machine code", capability=HOPPER), np.ones(1)
+    for opcode, op, space, runs in (
+        ("LDGSTS.E.BYPASS.128", "ldgsts", "global", 3), ("LDGSTS.E", "ldgsts", "global", 5), ("LDG.E", "ld", "global", 7),
+        ("LDGSTS.E", "ldgsts", "shared", 11), ("STSM.16.M88", "stsm", "shared", 13), ("REDG.E.ADD", "red", "global", 17),
+    ):  # fmt: skip
+        machine.accesses.append(
+            MachineAccess(MachineInstruction(0, opcode), op, space, 32, runs * one, *[one] * 6)
+        )
+    counts: Any = Counted(1.0)
+    found = {metric.name: metric.value for metric in instruction_metrics(machine, counts, 32.0)}
+    names = ("ldgsts_cache_bypass", "ldgsts_cache_access", "global", "shared_stsm")
+    assert [found[f"smsp__sass_inst_executed_op_{name}.sum"] for name in names] == [3, 5, 24, 13]
 
 
 def test_opcodes_are_listed_the_most_run_first_and_by_name_where_they_ran_as_often() -> None:

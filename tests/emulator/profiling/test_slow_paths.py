@@ -15,8 +15,8 @@ import pytest
 
 import tilewise as tw
 from tests.hardware import slow_paths
-from tests.harness.counts import counted
 from tests.hardware.job import Job
+from tests.harness.counts import counted
 from tilewise.emulator.profiling.counted import Counts, SlowPath
 from tilewise.emulator.profiling.slow_path_counts import CLASSES
 from tilewise.instruments.flow import BlockRuns, Line, basic_blocks, find_reachable

@@ -54,6 +54,21 @@ def test_a_guarded_return(rng: np.random.Generator) -> None:
     assert (call(ABSOLUTE, CALL.format("%a", "absolute", "%d"), a) == abs(a)).all()
 
 
+def test_a_name_of_a_block_is_not_the_parameter_s(rng: np.random.Generator) -> None:
+    """And what is declared once more behind its body has that body still."""
+    functions = (
+        ABSOLUTE
+        + """
+.func (.param .b32 r) near(.param .b32 p)
+{ .reg .b32 %x, %y; { .param .b32 p; .param .b32 r; st.param.b32 [p], -5; call (r), absolute, (p); ld.param.b32 %y, [r]; }
+  ld.param.b32 %x, [p]; add.u32 %x, %x, %y; st.param.b32 [r], %x; ret; }
+.func (.param .b32 r) absolute(.param .b32 v);
+"""
+    )
+    a = numbers(rng)
+    assert (call(functions, CALL.format("%a", "near", "%d"), a) == a + 5).all()
+
+
 def test_a_guarded_call_leaves_other_lanes_alone(rng: np.random.Generator) -> None:
     a = numbers(rng)
     guarded = "setp.lt.s32 %p, %a, 0; mov.u32 %d, 7; @%p bra on; bra off;\non: " + CALL.format(

@@ -12,6 +12,8 @@ import pytest
 
 import tilewise as tw
 from tests.harness.lanes import Array, entry
+from tilewise.emulator.ptx.parse import parse
+from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.errors import KernelFault, PtxError
 
 COUNT = 64
@@ -194,11 +196,13 @@ def test_elements_of_arrays(rng: np.random.Generator) -> None:
     extra = """.global .u32 words[4] = {1, 2, 3, 4};
 .const .align 4 .u16 halves[6] = {10, 20, 30, 40, 50, 60};
 .global .f64 reals[3] = {1.0, 2.0, 3.0};
+.global .align 8 .v2 .u32 pairs[2] = {{5, 6}, {7, 8}};
 .shared .s8 bytes[128];"""
     cases = {
         "ld.global.u32 %d, words[2];": 3,
         "ld.global.u32 %d, words[WARP_SZ/16-1];": 2,
         "and.b32 %x, %t, 1; ld.global.u32 %d, words[%x+2];": 3 + t % 2,
+        "ld.global.u32 %d, pairs[1];": 7,
         "mov.u64 %l, words[3]; ld.global.u32 %d, [%l];": 4,
         "ld.const.u16 %h, halves[4]; cvt.u32.u16 %d, %h;": 50,
         "rem.u32 %x, %t, 3; ld.const.u16 %h, halves[%x+1]; cvt.u32.u16 %d, %h;": 20 + 10 * (t % 3),
@@ -207,6 +211,7 @@ def test_elements_of_arrays(rng: np.random.Generator) -> None:
         ".local .b32 own[4]; and.b32 %x, %t, 3; st.local.b32 own[%x], %a; ld.local.b32 %d, own[%x];": a,
         ".reg .s32 n; .local .b32 mine[4]; st.local.b32 [mine+4], %a; mov.s32 n, 2; "
         "ld.local.b32 %d, mine[n+-1];": a,
+        ".reg .s32 m; mov.s32 m, -1; ld.global.u32 %d, words[m+2];": 2,
     }
     agree(cases, a, extra)
     with pytest.raises(PtxError, match="an element of an array does not fit here"):
@@ -454,12 +459,41 @@ def test_old_habits_end_with_their_versions() -> None:
     new = OLD.replace(".version 1.4", ".version 3.2")
     with pytest.raises(PtxError, match=r"mad\.f32"):
         tw.Kernel.from_ptx(new, "k")(1, 1, [np.zeros(1, np.int32)] * 2, device="emulator")
-    narrow = OLD.replace("sm_13", "sm_13, map_f64_to_f32").replace("exit;", "mov.f64 %rd1, 0.0; exit;")
+    narrow = OLD.replace("sm_13", "sm_13, map_f64_to_f32, texmode_unified").replace(
+        "exit;", "mov.f64 %rd1, 0.0; exit;"
+    )
     with pytest.raises(PtxError, match="map_f64_to_f32"):
         tw.Kernel.from_ptx(narrow, "k")(1, 1, [np.zeros(1, np.int32)] * 2, device="emulator")
     shared = OLD.replace("ret;", "mov.u32 %every0, 1; ret;")
     with pytest.raises(PtxError, match="the module's register"):
         tw.Kernel.from_ptx(shared, "k")(1, 1, [np.zeros(1, np.int32)] * 2, device="emulator")
+
+
+def test_what_a_line_leaves_out_is_as_it_is_said_before_or_as_a_rule() -> None:
+    """Of two alignments the first is the parameter's own; a line of the source that is none changes nothing."""
+    module = parse("""
+.version 8.0 .target sm_90 .address_size 64 .file 1 "a.cu"
+.entry k(.param .align 16 .b64 .ptr .global .align 1 p) .reqnctapercluster 2 { .loc 1 7 3
+  membar.cta;
+  .loc 1 0 0
+  ret; }
+.entry j() .reqnctapercluster 2, 3 { ret; }
+""")
+    k, j = module.function("k"), module.function("j")
+    assert k is not None and j is not None
+    assert [parameter.align for parameter in k.parameters] == [16]
+    assert (k.cluster, j.cluster) == ((2, 1, 1), (2, 3, 1))
+    assert [item.source for item in k.body if isinstance(item, Instruction)] == [7, 7]
+
+
+def test_lines_are_counted_through_comments_and_braces() -> None:
+    lines = [
+        *(".version 8.0", ".target sm_80", ".address_size 64"),
+        *(".global .u32 t[3] = {1,", "2,", "3};", "/* of three", "", "lines */", ".entry k() {", "ret; }"),
+        *(".entry wrong() { /* two", "lines */", "mov.u32 %nothing, 1; }"),
+    ]
+    with pytest.raises(PtxError, match=rf"^PTX line {len(lines)}: "):
+        parse("\n".join(lines)).function("wrong")
 
 
 def test_how_a_text_is_laid_out(rng: np.random.Generator) -> None:

@@ -55,3 +55,8 @@ def test_a_program_has_as_much_as_it_may_and_no_more(what: str) -> None:
     Program(parse(make(most)), "k", (32, 1, 1))
     with pytest.raises(PtxError, match=said):
         Program(parse(make(most + 1)), "k", (32, 1, 1))
+
+
+def test_a_vector_is_as_many_registers_as_it_has_elements() -> None:
+    with pytest.raises(PtxError, match="262,145 registers, where a function may have 1,048,576"):
+        Program(parse(kernel(".reg .v4 .b32 %v<262145>;")), "k", (32, 1, 1))
