@@ -386,15 +386,19 @@ extern "C" __global__ void look(int* out) { *out = count; }
 
 
 # -- shared memory ------------------------------------------------------------------------------------------------
-def test_dynamic_shared_memory_begins_behind_the_static(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(("align", "begins"), [(1, 48), (16, 48), (64, 64)])
+def test_dynamic_shared_memory_begins_behind_the_static(
+    align: int, begins: int, rng: np.random.Generator
+) -> None:
+    """At a multiple of 16, and of what it is aligned to."""
     a = numbers(rng)
-    extra = ".shared .align 4 .b8 fixed[36]; .extern .shared .align 16 .b8 open[]; .shared .align 4 .b32 unused[4096];"
+    extra = f".shared .align 4 .b8 fixed[36]; .extern .shared .align {align} .b8 open[]; .shared .align 4 .b32 unused[4096];"
     body = """
 mov.u32 %x, fixed; mov.u32 %d, open; sub.u32 %d, %d, %x; mov.u32 %e, %dynamic_smem_size; mov.u32 %g, %total_smem_size;
 mul.lo.u32 %y, %t, 4; mov.u32 %x, open; add.u32 %y, %y, %x; st.shared.u32 [%y], %a;
 """
     out = run(body, a, extra, shared=4 * COUNT, count=3)
-    assert (out == (48, 4 * COUNT, 48 + 4 * COUNT)).all()
+    assert (out == (begins, 4 * COUNT, begins + 4 * COUNT)).all()
     with pytest.raises(KernelFault, match="out-of-bounds write of 4 bytes at shared address"):
         run(body, a, extra, shared=4 * COUNT - 4)
 

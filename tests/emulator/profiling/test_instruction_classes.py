@@ -291,12 +291,13 @@ def test_warps_are_counted_by_what_their_instructions_do() -> None:
 
 def test_copies_past_the_l1_are_told_from_those_through_it() -> None:
     machine, one = Machine("machine code", capability=HOPPER), np.ones(1)
+    others: Any = [one] * 6
     for opcode, op, space, runs in (
         ("LDGSTS.E.BYPASS.128", "ldgsts", "global", 3), ("LDGSTS.E", "ldgsts", "global", 5), ("LDG.E", "ld", "global", 7),
         ("LDGSTS.E", "ldgsts", "shared", 11), ("STSM.16.M88", "stsm", "shared", 13), ("REDG.E.ADD", "red", "global", 17),
     ):  # fmt: skip
         machine.accesses.append(
-            MachineAccess(MachineInstruction(0, opcode), op, space, 32, runs * one, *[one] * 6)
+            MachineAccess(MachineInstruction(0, opcode), op, space, 32, runs * one, *others)
         )
     counts: Any = Counted(1.0)
     found = {metric.name: metric.value for metric in instruction_metrics(machine, counts, 32.0)}
