@@ -160,6 +160,18 @@ mov.b64 %l, 0; call g, (q, r, s, %y, %l); ret; }"""
     assert live[-2] == live[-1] == frozenset()
 
 
+def test_what_is_read_on_some_way_behind_is_kept() -> None:
+    """Where a guarded jump is not taken; and a result by whoever called, wherever the function returns."""
+    text = """.version 9.0 .target sm_90 .address_size 64
+.func (.param .b32 r) f(.param .b64 v) { .reg .b32 %x, %y, %z; .reg .pred %p; .param .b32 q;
+call (q), f, (%x); @%p bra L; mov.b32 %z, %y; call (r), f, (%z); ret;
+L: mov.b32 %z, %x; st.param.b32 [r], %z; ret; }"""
+    function = parse(text).function("f")
+    assert function is not None
+    live = [names - {"f"} for names in live_after(function)]
+    assert live[:4] == [{"%p", "%x", "%y"}, {"%x", "%y"}, {"%z"}, {"r"}]
+
+
 def test_what_is_overwritten_before_it_is_read_takes_no_room_in_the_stack() -> None:
     """Sixty numbers each before the call and behind it; a call keeps none of them."""
     some = "".join(f"mad.lo.u32 %x{i}, %v, {i}, %x{i - 1};" for i in range(1, 60))

@@ -21,7 +21,7 @@ import tilewise as tw
 from tests.thorough import examples
 from tilewise.emulator import Range, Runner, build_kernel, host_cpu
 from tilewise.emulator.analysis.program import Program as AnalysedProgram
-from tilewise.emulator.analysis.shape import Lanes
+from tilewise.emulator.analysis.shape import Lanes, thread_lanes
 from tilewise.emulator.ptx.parse import parse
 from tilewise.errors import KernelFault
 from tilewise.launch import Launch
@@ -365,6 +365,11 @@ KNOWN: dict[str, tuple[Lanes, int, int | None] | None] = {
     "xor.b32 %d, %tid.x, 32;": (LANES, 5, None),
     "xor.b32 %d, %tid.x, 16;": None,
     "or.b32 %d, %n, %laneid;": None,
+    "or.b32 %d, %m, %n;": (ZERO, 0, None),
+    "and.b32 %d, %m, %n;": (ZERO, 5, None),
+    "shr.u32 %d, %f, 3;": None,  # less than a multiple of 32
+    "setp.lt.u32 %p, %tid.x, 48;": None,
+    "or.b32 %d, %m, %e;": None,  # twice a lane's number reaches a bit that the rest may have
     "and.b32 %d, %s, 32;": None,  # what lanes add is not apart from what the rest may hold
     "or.b32 %d, %s, 64;": None,
     "mul.hi.u32 %d, %laneid, 4;": None,
@@ -407,11 +412,25 @@ def test_what_is_known_of_a_step(text: str) -> None:
     """As much as can be known: what is not found out costs only time."""
     program = f"""
 .version 9.0 .target sm_90 .address_size 64 .visible .entry k(.param .u32 given) {{
-.reg .pred %p, %q; .reg .b32 %c, %d, %h, %n, %m, %o, %s; .reg .b64 %k, %l; ld.param.u32 %n, [given]; shl.b32 %m, %n, 5;
+.reg .pred %p, %q; .reg .b32 %c, %d, %e, %f, %h, %n, %m, %o, %s; .reg .b64 %k, %l; ld.param.u32 %n, [given]; shl.b32 %m, %n, 5; shl.b32 %e, %laneid, 1; sub.u32 %f, %m, %laneid;
 cvt.u64.u32 %k, %laneid; add.u32 %h, %laneid, 2147483648; add.u32 %c, %laneid, 96; and.b32 %o, %laneid, 1; mad.lo.u32 %s, %o, 32, %m; setp.eq.u32 %q, %n, 7; {text} ret; }}"""
     register = next(name for name in ("%d", "%p", "%l") if f" {name}," in text.split(";")[0])
     shape = AnalysedProgram(parse(program), "k", (256, 1, 1)).general.shapes[register]
     assert (None if shape is None else (shape.lanes, shape.zeros, shape.value)) == KNOWN[text]
+
+
+@pytest.mark.parametrize(
+    ("block", "known"),
+    [
+        ((32, 1, 1), (LANES, 64, 0)), ((40, 1, 1), (LANES, 5, None)), ((64, 1, 1), (LANES, 5, None)),
+        ((96, 1, 1), (LANES, 5, None)), ((16, 4, 1), (LANES[:16] * 2, 64, 0)), ((24, 4, 1), None),
+    ],
+)  # fmt: skip
+def test_threads_of_a_warp_are_known_as_far_as_all_warps_are_alike(
+    block: tuple[int, int, int], known: tuple[Lanes, int, int | None] | None
+) -> None:
+    _, shape = thread_lanes(block, -(-block[0] * block[1] // 32))["%tid.x"]
+    assert (None if shape is None else (shape.lanes, shape.zeros, shape.value)) == known
 
 
 @pytest.mark.parametrize(
