@@ -398,6 +398,7 @@ KNOWN: dict[str, tuple[Lanes, int, int | None] | None] = {
     "setp.lt.and.u32 %p, %tid.x, 64, %q;": None,
     "setp.lt.u32 %p, %tid.x, %n;": None,
     "selp.b32 %d, 4, 8, %q;": (ZERO, 0, None),
+    "selp.b32 %d, %laneid, %tid.x, %q;": (LANES, 5, None),
     "shfl.sync.idx.b32 %d, %tid.x, 3, 31, -1;": (ZERO, 0, None),
     "cvt.u64.u32 %l, %tid.x;": (LANES, 5, None),
     "cvt.u32.u64 %d, %k;": (LANES, 32, None),
