@@ -349,6 +349,10 @@ def test_guards() -> None:
     assert (add.runs.sum(), add.threads.sum(), add.on_runs.sum(), add.on_threads.sum()) == (2, 64, 2, 16)
     _, store = counts.places()
     assert store.threads.sum() == 48 and store.sectors.sum() == 6
+    for mask, running in ((0, 0), (1 << 31, 2)):  # of no lane, and of one
+        ran = counted(k, 2, 32, [np.zeros(32, np.int32), np.zeros(4, np.int32), mask]).instruction_runs()
+        (add,) = [item for item in ran if item.name == "add.u32" and item.on_threads is not item.threads]
+        assert (add.runs.sum(), add.on_runs.sum(), add.on_threads.sum()) == (2, running, running)
 
 
 def test_a_generic_access_that_goes_to_either_memory() -> None:
@@ -469,7 +473,7 @@ def test_copies_count_both_ways() -> None:
         wide, narrow = into + there.ptr, where.ptr + 4 * np.arange(32)
         assert read.sectors.sum() == pieces(wide, every, 16, 32) and read.space == "global", context
         assert read_4.sectors.sum() == pieces(narrow, some, 4, 32), context
-        assert fill.action == "fill" and fill.passes is not None, context
+        assert fill.action == "fill" and fill.passes is not None and not fill.fills, context
         assert fill.waves[16].sum() == copy_waves(into, wide, every, 16), context
         assert fill_4.waves[4].sum() == copy_waves(into, narrow, some, 4), context
         assert fill.passes.sum() == copy_passes([int(a) for a in into], [int(a) for a in wide]), context
