@@ -88,7 +88,7 @@ def test_any_tile_can_be_asked_for_with_operands_exchanged(element: str, arithme
                 assert found.settings["partition"] == name and found.settings["exchanged"]
 
 
-SCHEDULES: tuple[dict[str, int | str], ...] = (
+SCHEDULES: tuple[dict[str, Any], ...] = (
     {}, {"split": 2}, {"parts": 2}, {"cluster": "2x1", "tiles": 2}, {"exchanged": 1}, {"pingpong": 1, "tiles": 3},
 )  # fmt: skip
 
@@ -280,18 +280,16 @@ def test_settings_that_do_not_go_together_are_refused(
         SPEC.check(operands, SPEC.complete({**SPEC.for_types(operands), "b_in_rows": 0, **given}))
 
 
-# Rows and columns of a tile, and how: of two warpgroups, of one, of two instructions each, in turns; few columns.
-ACROSS: tuple[tuple[int, int, dict[str, int | str]], ...] = (
-    (128, 64, {"tiles": 2}), (64, 64, {"split": 2}), (256, 80, {"cluster": "2x1"}), (128, 128, {"pingpong": 1, "tiles": 3}),
+# Rows and columns of a tile, and how: of two warpgroups, of one, of two instructions each; few columns.
+ACROSS: tuple[tuple[int, int, dict[str, Any]], ...] = (
+    (128, 64, {"tiles": 2}), (64, 64, {"split": 2}), (256, 80, {"cluster": "2x1"}), (128, 128, {"tiles": 3}),
     (64, 80, {}), (64, 16, {"parts": 2}), (128, 8, {}), (64, 256, {"cluster": "2x1", "tiles": 2}),
 )  # fmt: skip
 
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize(("rows", "columns", "how"), ACROSS)
-def test_an_operand_across_k_goes_by_way_of_registers(
-    rows: int, columns: int, how: dict[str, int | str]
-) -> None:
+def test_an_operand_across_k_goes_by_way_of_registers(rows: int, columns: int, how: dict[str, Any]) -> None:
     """A, or B after an exchange, and nothing is copied. K ends after one step, within an even or an odd one, or at once."""
     for exchanged, layout in enumerate(("tt", "nn")):
         k = (0, 4, 32, 72, 100, 160)[int(RANDOM.integers(6))]
@@ -299,7 +297,7 @@ def test_an_operand_across_k_goes_by_way_of_registers(
         size = (sizes[exchanged], sizes[1 - exchanged], k)
         stack = () if "parts" in how else ((), (2, 2))[int(RANDOM.integers(2))]
         order = ("eager", "late", int(RANDOM.integers(2**40)))[int(RANDOM.integers(3))]
-        fused = not how.get("pingpong") and columns < 256 and bool(RANDOM.integers(2))
+        fused = columns < 256 and bool(RANDOM.integers(2))
         given = {
             **how,
             "partition": f"{rows}x{columns}x32",
@@ -343,7 +341,8 @@ def test_the_machine_code_keeps_rows_across_k_in_registers(layout: str) -> None:
             {"partition": "192x64x32"},
             "partition must be a tile of one or two warpgroups where rows lie across k",
         ),
-        ({"partition": "128x144x32", "pingpong": 1}, "partition must be a smaller tile for float32"),
+        ({"partition": "256x160x32"}, "partition must be a smaller tile for float32"),
+        ({"pingpong": 1}, "pingpong must be 0 for float32 across k"),
         ({"exchanged": 1}, "a_in_rows must be as the operand lies"),
     ],
 )
@@ -369,3 +368,26 @@ def test_two_operands_across_k_are_refused_without_a_copy() -> None:
     out = np.empty((64, 64), np.float32)
     with pytest.raises(ArgumentError, match=r"a and b must not both lie across k for wgmma, not .*"):
         multiply(a, b, out, tw.device("emulator"), Choice(specs=(SPEC,), arithmetic="tf32", copy=False))
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("element", ["bfloat16", "float16", "float32", "int8"])
+@pytest.mark.parametrize("columns", [64, 80, 128])
+def test_results_of_32_bits_lie_across_in_boxes(element: str, columns: int) -> None:
+    """Rows of C begin at multiples of 16 bytes or anywhere; what is the same along lines is added in the boxes."""
+    deep = {"int8": 128, "float32": 32}.get(element, 64)
+    m, n, k = columns + 4 * int(RANDOM.integers(1, 12)), 64 + int(RANDOM.integers(1, 5)) * 4, 2 * deep
+    m, n = (m, n) if RANDOM.integers(2) else (m + 1, n - 1)
+    a, b = framed((m, k), element, True, 0, 0), framed((k, n), element, False, 0, 0)
+    result = "int32" if element == "int8" else "float32"
+    out = marked((m, n), result)
+    row, fused = RANDOM.standard_normal(n).astype(np.float32), element != "int8" and bool(RANDOM.integers(2))
+    epilogue = tw.epilogue("max(acc + row, 0)", row=row) if fused else None
+    arithmetic = "tf32" if element == "float32" else None
+    given = (("partition", f"64x{columns}x{deep}"), ("exchanged", 1), ("result", result))
+    choice = Choice(specs=(SPEC,), settings=given, arithmetic=arithmetic)
+    multiply(a, b, out, tw.device("emulator", order="late"), choice, *([epilogue] if epilogue else []))
+    if element == "int8":
+        assert np.array_equal(out, a.astype(np.int64) @ b.astype(np.int64))
+    else:
+        assert compare(out, a, b, terms=80, epilogue=epilogue, arithmetic=arithmetic).ok

@@ -8,23 +8,25 @@
 #include <tilewise/tensor_core.cuh>
 
 // HEIGHT rows of 128 bytes, swizzled as the copy engine takes them, for LINES of an instruction's columns. The instruction's
-// rows are the box's, or, of 16 bits, the box's columns if they lie ACROSS.
+// rows are the box's, or the box's columns if they lie ACROSS: of 32 bits in two STRIPS side by side, one behind the other.
 template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct alignas(1024) ResultBox {
     static constexpr unsigned ROWS = HEIGHT, ROW_BYTES = 128;
-    static constexpr unsigned COLUMNS = ROW_BYTES / sizeof(Result);
+    static constexpr unsigned STRIP_COLUMNS = ROW_BYTES / sizeof(Result); // that the engine stores at once
+    static constexpr unsigned COLUMNS = ACROSS ? 64 : STRIP_COLUMNS, STRIPS = COLUMNS / STRIP_COLUMNS;
     static constexpr unsigned CHUNK = 16 / sizeof(Result); // elements in 16 bytes
     static constexpr bool LIES_ACROSS = ACROSS;
     static constexpr unsigned LINES = ACROSS ? ROWS : COLUMNS;
     static constexpr unsigned SUMS = LINES / 2, NEAR = ACROSS ? 1 : 2; // of a thread; of those, neighbours in a row
     static constexpr unsigned LANES = 32, WARPS = 4;
-    static_assert(ACROSS ? sizeof(Result) == 2 && ROWS <= 64 : ROWS == 64, "an instruction has 64 rows");
+    static_assert(ACROSS ? sizeof(Result) >= 2 && ROWS <= 64 : ROWS == 64, "an instruction has 64 rows");
 
-    char bytes[ROWS * ROW_BYTES];
+    char bytes[STRIPS * ROWS * ROW_BYTES];
 
     // Where the 16-byte chunk lies that this column is in.
     __device__ void *chunk(unsigned row, unsigned column)
     {
-        return &bytes[row * ROW_BYTES + (column * sizeof(Result) / 16 ^ row % 8) * 16];
+        const unsigned strip = STRIPS > 1 ? column / STRIP_COLUMNS : 0, across = column - strip * STRIP_COLUMNS;
+        return &bytes[(strip * ROWS + row) * ROW_BYTES + (across * sizeof(Result) / 16 ^ row % 8) * 16];
     }
 
     // Puts SUMS of each thread of the warpgroup where they belong, from the one on that `first` says, which the
@@ -32,7 +34,7 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
     template <typename Register, unsigned COUNT>
     __device__ void put(const Register (&all)[COUNT], unsigned first = 0)
     {
-        static_assert(COUNT * SUMS_IN<Register> % (sizeof(Result) == 4 ? SUMS : 8) == 0, "what is put at once");
+        static_assert(COUNT * SUMS_IN<Register> % (sizeof(Result) == 4 && !ACROSS ? SUMS : 8) == 0, "what is put at once");
         if constexpr (sizeof(Result) == 4)
             put_words(all, first);
         else
@@ -171,11 +173,32 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
         return run;
     }
 
+    // Words that lie across, each by itself: a warp's have all banks. There may be fewer behind the first.
+    template <typename Register, unsigned COUNT>
+    __device__ void put_words_across(const Register (&sums)[COUNT], unsigned first)
+    {
+        using Word = decltype(sum_pair(sums, first).x);
+        const unsigned lane = threadIdx.x % LANES, row = lane % 4 * 2;
+        const unsigned column = threadIdx.x % (WARPS * LANES) / LANES * 16 + lane / 4;
+#pragma unroll
+        for (unsigned i = 0; i < SUMS; i += 2) {
+            if (first + i >= COUNT * SUMS_IN<Register>) continue;
+            const auto pair = sum_pair(sums, first + i);
+            const unsigned down = row + i / 4 * 8, across = column + i / 2 % 2 * 8;
+            static_cast<Word *>(chunk(down, across))[across % CHUNK] = pair.x;
+            static_cast<Word *>(chunk(down + 1, across))[across % CHUNK] = pair.y;
+        }
+    }
+
     // Four rows of pairs, which a store takes at a time, lie in only half of the banks. So every other row
     // puts another pair at the same time, from the columns that lie in the other half.
     template <typename Register, unsigned COUNT>
     __device__ void put_words(const Register (&sums)[COUNT], unsigned first)
     {
+        if constexpr (ACROSS) {
+            put_words_across(sums, first);
+            return;
+        }
         using Two = decltype(sum_pair(sums, first));
         const unsigned lane = threadIdx.x % LANES;
         const unsigned warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;

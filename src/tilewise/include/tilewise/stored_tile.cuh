@@ -25,17 +25,17 @@ template <typename Form> struct StoredTile {
 
     // What a warpgroup has for results on their way out: two boxes of results (tilewise/result_box.cuh), one of which is put
     // while the engine stores the other, or an epilogue's arrays are read; or one of sums, where more happens to them than a
-    // thread does to its own (tilewise/finished_box.cuh), or results are bytes. Only results of 16 bits lie across in boxes,
-    // without arrays of the epilogue, and only 16 bits fill some of them in part.
+    // thread does to its own (tilewise/finished_box.cuh), or results are bytes. Results lie across in boxes without arrays of
+    // the epilogue, those of 32 bits where they fill two of 32 lines; else only 16 bits fill some boxes in part.
     static constexpr bool FINISHED_IN_BOXES =
         Fused::IN_BOXES && (Fused::MATRICES + Fused::KEPT == 0 || (sizeof(Result) == 2 && !TRANSPOSED));
-    static constexpr bool FITS_BOXES = sizeof(Result) == 2 ? COLUMNS % 16 == 0
-                                                           : sizeof(Result) == 4 && COLUMNS % 64 == 0 && !TRANSPOSED;
+    static constexpr bool FITS_WORDS = TRANSPOSED ? COLUMNS % 16 == 0 && COLUMNS >= 64 : COLUMNS % 64 == 0;
+    static constexpr bool FITS_BOXES = sizeof(Result) == 2 ? COLUMNS % 16 == 0 : sizeof(Result) == 4 && FITS_WORDS;
     static constexpr bool IN_BOXES = !Form::IN_PARTS && (Fused::PLAIN || FINISHED_IN_BOXES) && FITS_BOXES;
     static constexpr bool BY_ENGINE = IN_BOXES && Form::HAS_WHOLE_ROWS;
     static constexpr bool ACROSS = TRANSPOSED && IN_BOXES;
     static constexpr unsigned BOX_HEIGHT = TRANSPOSED && COLUMNS < 64 ? COLUMNS : 64;
-    using Box = ResultBox<Result, ACROSS, ACROSS ? BOX_HEIGHT : 64>;
+    using Box = ResultBox<Result, ACROSS, !ACROSS ? 64 : sizeof(Result) == 4 ? 32 : BOX_HEIGHT>;
     using BoxOfSums = SumBox<TRANSPOSED, BOX_HEIGHT, typename Form::Wide>;
     // What boxes read along rows and columns, of a thread.
     struct Lines {
@@ -188,12 +188,7 @@ template <typename Form> struct StoredTile {
             }
             if (whole) tensor_copy::fence_stores();
             wait_for_warpgroup(group);
-            if (storing && whole) {
-                if (Form::OF_STACK)
-                    tensor_copy::store(map, here.row, here.column, tile.which, box.bytes);
-                else
-                    tensor_copy::store(map, here.row, here.column, box.bytes);
-            }
+            if (storing && whole) store_by_engine(map, here.row, here.column, tile.which, box);
             if (storing) tensor_copy::commit(); // each box is a group, if an empty one
             if (whole) continue;
             if constexpr (!BY_ENGINE)
@@ -205,6 +200,19 @@ template <typename Form> struct StoredTile {
         }
         // The next tile begins with the first box again. After an odd number of boxes an empty group stands for the other.
         if (BOXES % 2 && storing) tensor_copy::commit();
+    }
+
+    // The engine stores a box.
+    static __device__ void store_by_engine(const TensorMap &map, unsigned row, unsigned column, InStack which, Box &box)
+    {
+#pragma unroll
+        for (unsigned i = 0; i < Box::STRIPS; ++i) {
+            const void *from = &box.bytes[i * Box::ROWS * Box::ROW_BYTES];
+            if (Form::OF_STACK)
+                tensor_copy::store(map, row, column + i * Box::STRIP_COLUMNS, which, from);
+            else
+                tensor_copy::store(map, row, column + i * Box::STRIP_COLUMNS, from);
+        }
     }
 
     // Where more happens to the sums than that, or C's rows lie across: threads store them.

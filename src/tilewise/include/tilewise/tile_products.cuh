@@ -49,7 +49,7 @@ template <typename Form> struct TileProducts {
         else if constexpr (WIDENS)
             add_widened(shared, sums, begin, steps.count(), turn);
         else if constexpr (TRANSPOSES)
-            add_transposed(shared, sums, begin, steps.count(), turn, next);
+            add_transposed(shared, sums, begin, steps.count(), turn);
         else if constexpr (IN_STEPS && Scales::ANY)
             add_scaled(shared, sums, begin, steps, turn, scales, row, column);
         else if constexpr (IN_STEPS)
@@ -165,12 +165,10 @@ template <typename Form> struct TileProducts {
         wgmma::commit();
     }
 
-    // Adds up where A's rows lie across K: a step's instructions are under way while the next one's rows are read. Then it is
-    // `next`'s turn, if that is one.
+    // Adds up where A's rows lie across K: a step's instructions are under way while the next one's rows are read.
     // NOTE: two steps, of registers of their own, in one turn of the loop. Where the loop may end between them the compiler
     // serialises the products.
-    static __device__ void add_transposed(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn,
-                                          unsigned next)
+    static __device__ void add_transposed(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
     {
         unsigned before = 0; // the slot of the step before
         if (steps % 2 == 1) {
@@ -187,7 +185,6 @@ template <typename Form> struct TileProducts {
                 if (step + i > 0) say_empty(shared, before);
                 before = turn.slot;
             }
-        Form::give_turn(next);
         wgmma::wait<0>();
         if (steps > 0) say_empty(shared, before);
     }

@@ -3,16 +3,15 @@
 //
 // One warpgroup copies boxes of A and B into a ring of stages (TMA); the others multiply them from there (wgmma),
 // each a part of the block's tile, and store results through boxes of their own. A and B may lie in rows or in
-// columns: the tensor cores read either; of float32 and of 8 bits they read lines along K alone, but A's columns of
-// float32 go by way of registers (tilewise/transposed_tile.cuh). The copy engine rounds
-// float32 to tf32 on its way, as the maps say. The tensor cores keep few places of sums of 8-bit floating-point numbers,
-// so those of 128 of K at a time are added up in float32 beside them, times scales if there are such for each 128 of K
-// (tilewise/term_scales.cuh). A may have 8 bits beside 16 of B: then it goes by
-// way of registers, where it is widened, exactly (tilewise/widened_tile.cuh). Blocks stay for several tiles. Either all
-// warpgroups have a part of each tile, or every warpgroup has tiles of its own (PINGPONG), and while one stores its
-// results another one multiplies. Blocks of a cluster share what they load, those below one another B, those side by side
-// A; or each has a part of K, and they add up what they have, in the order of their ranks, so that the result has the same
-// bits every time.
+// columns: the tensor cores read either; of float32 and of 8 bits they read lines along K alone, so A's columns of float32
+// go by way of registers (tilewise/transposed_tile.cuh). The copy engine rounds float32 to tf32 on its way, as the maps
+// say. The tensor cores keep few places of sums of 8-bit floating-point numbers, so those of 128 of K at a time are added
+// up in float32 beside them, times scales if there are such for each 128 of K (tilewise/term_scales.cuh). A may have 8 bits
+// beside 16 of B: then it goes by way of registers, where it is widened, exactly (tilewise/widened_tile.cuh). Blocks stay
+// for several tiles. Either all warpgroups have a part of each tile, or every warpgroup has tiles of its own (PINGPONG),
+// and while one stores its results another one multiplies. Blocks of a cluster share what they load, those below one
+// another B, those side by side A; or each has a part of K, and they add up what they have, in the order of their ranks,
+// so that the result has the same bits every time.
 // Operands may be EXCHANGED: then A and B here are the transposes of B and A, and the tile is one of C's transpose.
 // Rows of A may be GROUPED: each group is multiplied by a matrix of B of its own. Where groups end is read on the
 // device, and blocks walk over the tiles of all of them.
@@ -126,7 +125,8 @@ using Scales = TermScales<SCALES_A, SCALES_B>;
 using ScalesOfStage = StageScales<SCALES_A, SCALES_B, BLOCK_M, BLOCK_N>;
 static_assert(!Scales::ANY || ((IN_STEPS || WIDENS) && BLOCK_K == SCALED_TERMS && !POINTERS),
               "a step has scales in common");
-static_assert(!(IN_STEPS || WIDENS) || !PINGPONG, "warpgroups multiply by turns anyway");
+static_assert(!(IN_STEPS || WIDENS || (sizeof(A_ELEMENT) == 4 && !A_IN_ROWS)) || !PINGPONG,
+              "warpgroups multiply by turns anyway");
 static_assert(!SAME<ACCUMULATE, int32> || PARTS == 1, "sums that are left in memory are float32");
 static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
 static_assert(PARTS == 1 || (!PINGPONG && !STACKED && !GROUPED), "a block has one tile of one matrix");

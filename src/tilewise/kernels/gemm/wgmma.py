@@ -12,6 +12,7 @@ tf32.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +97,7 @@ NARROW_PART_CLOCKS = 20
 """What a step takes longer where K is in parts and several warpgroups have 64 columns each: a tenth, as measured in 27
 pairs of tiles of 128×64 and 64×128."""
 TRANSPOSING_ALONE_CLOCKS = 120
+WORD_LINES = 32  # of an instruction's columns that a box of results of 32 bits has where they lie across
 MOST_COLUMNS_SCALED = 160  # of a tile where each has scales of its own: with more, registers are spilled
 
 
@@ -185,8 +187,9 @@ def _refuse_shape(shape: Shape, settings: Settings) -> ArgumentError | None:
     ):
         rule = f"must be '1x1' for a tile of {shape.m}×{shape.n}"
         return ArgumentError("cluster", rule, settings["cluster"])
-    if (shape.in_steps or shape.widens) and shape.pingpong:
-        return ArgumentError("pingpong", f"must be 0 for {loaded_element(settings)}", 1)
+    if (shape.in_steps or shape.widens or shape.transposes) and shape.pingpong:
+        lies = " across k" if shape.transposes else ""
+        return ArgumentError("pingpong", f"must be 0 for {loaded_element(settings)}{lies}", 1)
     if shape.transposes and shape.consumers == 3:
         rule = "must be a tile of one or two warpgroups where rows lie across k"
         return ArgumentError("partition", rule, settings["partition"])
@@ -320,7 +323,8 @@ def _result_map(c: Operand, shape: Shape, stack: tuple[int, ...]) -> MapSlot | S
     """The tensor map of C; if the engine cannot store it, as many zeros."""
     if not has_whole_rows(c) or c.itemsize == 1:
         return Slot(bytes(BYTES))
-    return c.map((shape.box_rows, ROW_BYTES // c.itemsize), ROW_BYTES, stack)
+    rows = min(shape.box_rows, WORD_LINES) if shape.exchanged and c.itemsize == 4 else shape.box_rows
+    return c.map((rows, ROW_BYTES // c.itemsize), ROW_BYTES, stack)
 
 
 def promises(operands: Operands, settings: Settings) -> dict[str, int]:
@@ -392,8 +396,9 @@ def _transposing_clocks(shape: Shape) -> float:
     for each of them if they are multiplied by few columns, and more if no other warpgroup multiplies meanwhile."""
     if not shape.transposes:
         return 0.0
-    alone = TRANSPOSING_ALONE_CLOCKS if shape.pingpong or shape.consumers == 1 else 0
-    return 2 * shape.m * min(NARROW_SCALED / shape.n, 1.0) ** 1.5 + alone
+    alone = TRANSPOSING_ALONE_CLOCKS if shape.consumers == 1 else 0
+    share = min(NARROW_SCALED / shape.n, 1.0)
+    return 2 * shape.m * share * math.sqrt(share) + alone
 
 
 def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
@@ -403,7 +408,9 @@ def _stores_runs(shape: Shape, operands: Operands, parts: int) -> bool:
         return False
     if size == 2:
         return shape.n % 16 == 0
-    return size == 4 and shape.n % BOX == 0 and not shape.exchanged
+    if shape.exchanged:
+        return size == 4 and shape.n % 16 == 0 and shape.n >= BOX
+    return size == 4 and shape.n % BOX == 0
 
 
 def finished_in_boxes(operands: Operands, exchanged: bool) -> bool:

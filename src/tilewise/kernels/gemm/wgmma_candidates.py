@@ -221,7 +221,7 @@ def _schedules(operands: Operands, found: Settings, sms: int) -> Iterator[Settin
         for tiles in sorted({min(share, MOST_TILES) for share in shares}):
             yield {**made, "tiles": tiles}
         alone = Shape(tile, pingpong=True, in_pairs=in_pairs)
-        together = shape.in_steps or shape.widens or (shape.transposes and tile.m == 64)
+        together = shape.in_steps or shape.widens or shape.transposes
         if most > 1 and not together and alone.sums >= LEAST_SUMS and alone.sum_registers <= MOST_SUMS:
             yield {**made, "tiles": min(most, MOST_TILES), "pingpong": 1}
 

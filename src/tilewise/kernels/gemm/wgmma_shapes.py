@@ -90,8 +90,8 @@ class Shape:
     def product_registers(self) -> int:
         """Those, and what the sums of a step take besides, of one instruction at a time; or the rows of two steps."""
         apart = self.in_steps or (self.widens and any(self.scaled))
-        rows = self.m // (1 if self.pingpong else self.consumers)
-        return self.sum_registers + (self.n // 2 if apart else 0) + (rows // 2 if self.transposes else 0)
+        rows = self.m // self.consumers // 2 if self.transposes else 0
+        return self.sum_registers + (self.n // 2 if apart else 0) + rows
 
     @property
     def threads(self) -> int:
