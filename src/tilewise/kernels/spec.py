@@ -199,9 +199,8 @@ class KernelSpec:
     readable: Callable[[Operand], bool] = lambda operand: (
         operand.has_rows
     )  # whether it takes A or B as it lies
-    reads_both: Callable[[Operands], bool] = lambda _operands: (
-        True
-    )  # whether it takes A and B together as they lie
+    # Whether it takes A and B together as they lie.
+    reads_both: Callable[[Operands], bool] = lambda _operands: True
     reads_slowly: Callable[[Operand], bool] = lambda _operand: False  # so that a copy first may be faster
     lies: str = "have contiguous rows, one after another,"  # the same in words
     complex_as: ComplexForm = "matrices"  # what complex numbers come to it as
@@ -308,7 +307,12 @@ class KernelSpec:
                     return error
             if not self.reads_both(operands):
                 strides = ", ".join(f"{(one.row_stride, one.column_stride)}" for one in operands[:2])
-                return ArgumentError("a and b", f"must not both lie across k for {self.name}", strides)
+                rule = (
+                    "must lie along k with groups of rows"
+                    if operands.groups
+                    else "must not both lie across k"
+                )
+                return ArgumentError("a and b", f"{rule} for {self.name}", strides)
         return None
 
     def _refuse_scales(self, operands: Operands, settings: Settings) -> ArgumentError | None:

@@ -206,7 +206,8 @@ template <typename Form> struct TileProducts {
         wgmma::commit();
     }
 
-    // Adds up rows of A that become wider on their way, through registers: half a step's instructions are under way while the other half's rows are widened.
+    // Adds up rows of A that become wider on their way: half a step's instructions are under way while the other half's rows
+    // are widened.
     static __device__ void add_widened(Shared &shared, Sums &sums, unsigned begin, unsigned steps, Turn &turn)
     {
         static_assert(ROWS_64 == 1, "registers of two halves");

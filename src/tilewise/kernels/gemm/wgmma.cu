@@ -125,8 +125,8 @@ using Scales = TermScales<SCALES_A, SCALES_B>;
 using ScalesOfStage = StageScales<SCALES_A, SCALES_B, BLOCK_M, BLOCK_N>;
 static_assert(!Scales::ANY || ((IN_STEPS || WIDENS) && BLOCK_K == SCALED_TERMS && !POINTERS),
               "a step has scales in common");
-static_assert(!(IN_STEPS || WIDENS || (sizeof(A_ELEMENT) == 4 && !A_IN_ROWS)) || !PINGPONG,
-              "warpgroups multiply by turns anyway");
+static_assert(!(IN_STEPS || WIDENS) || !PINGPONG, "warpgroups multiply by turns anyway");
+static_assert(sizeof(A_ELEMENT) != 4 || A_IN_ROWS || !PINGPONG, "who multiplies alone would wait for its reads");
 static_assert(!SAME<ACCUMULATE, int32> || PARTS == 1, "sums that are left in memory are float32");
 static_assert(SPLIT == 1 || (SHARERS == 1 && !PINGPONG), "blocks that split K share nothing else");
 static_assert(PARTS == 1 || (!PINGPONG && !STACKED && !GROUPED), "a block has one tile of one matrix");

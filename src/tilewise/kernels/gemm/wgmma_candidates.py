@@ -114,7 +114,7 @@ def _transposing(operands: Operands, types: dict[str, int | str], sms: int) -> I
     lies = types | lies_of(operands, exchanged) | {"stacked": int(operands.batch > 1)}
     rows, columns = (operands.sizes[i] for i in ((1, 0) if exchanged else (0, 1)))
     narrow = next((one.n for one in NARROW if one.n >= columns), None)
-    tiles = [one for one in (*NARROW, *TALL) if one.n == narrow]
+    tiles = [one for one in NARROW if one.n == narrow]
     if narrow is None:
         tiles = [*TILES, *_least_waste(operands, rows, columns, sms, False)]
     for tile in tiles:
