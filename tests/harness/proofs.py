@@ -36,8 +36,8 @@ _BY_FILE = {
     "instructions/test_moves.py": "mov selp slct setp set",
     "running/test_overlap.py": "griddepcontrol.launch_dependents griddepcontrol.wait clusterlaunchcontrol.try_cancel "
     "clusterlaunchcontrol.query_cancel",
-    "instructions/test_spaces.py": "ld ldu st st.bulk cvta isspacep prefetch prefetchu discard applypriority pmevent membar.proxy nanosleep "
-    "trap brkpt",
+    "instructions/test_spaces.py": "ld st st.bulk cvta isspacep",
+    "instructions/test_system.py": "ldu prefetch prefetchu discard applypriority pmevent membar.proxy nanosleep trap brkpt",
     "instructions/test_tensor_copies.py": "cp.async.bulk.tensor cp.reduce.async.bulk.tensor",
     "instructions/test_warp.py": "shfl shfl.sync vote vote.sync match.any.sync match.all.sync redux.sync elect.sync activemask",
     "instructions/test_wgmma.py": "wgmma.mma_async wgmma.mma_async.sp wgmma.fence wgmma.commit_group wgmma.wait_group",
