@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import tilewise as tw
 from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
+from tilewise.kernels.gemm.arrange import ways_to_read
 from tilewise.kernels.gemm.mma import AMPERE, SHAPES, SHAPES_OF, TWO_STAGES, lies, refuse_arch, resident
 from tilewise.planner import choose, list_plans, operands_of, target_of
 from tilewise.problem import Epilogue
@@ -210,6 +212,17 @@ def test_the_planner_takes_wgmma_for_large_products_in_tf32() -> None:
         found = choose(operands, target_of("h200"))
         assert (found.spec.name, found.copies) == ("wgmma", copies), layout
         assert choose(operands, target_of("h200"), copy=False).spec.name == ("mma" if copies else "wgmma")
+
+
+def test_what_no_kernel_reads_in_tf32_is_copied_beside_what_lies_across_k() -> None:
+    """A that begins anywhere, of groups of rows and of a matrix; B of groups is copied as well, that of a matrix is not."""
+    for groups, copies in ((3, ("a", "b")), (0, ("a",))):
+        operands = operands_of(900, 400, 72, groups=groups, arithmetic="tf32")
+        operands = operands._replace(a=replace(operands.a, row_stride=75, alignment=4))
+        ways = [names for _, names in ways_to_read(KERNELS["wgmma"], operands)]
+        assert ("a", "b") in ways and all("a" in names for names in ways)
+        found = choose(operands, target_of("h200"), specs=[KERNELS["wgmma"]])
+        assert found.copies == copies
 
 
 def test_sums_in_float16_count_as_fast_as_the_gpu_has_them() -> None:

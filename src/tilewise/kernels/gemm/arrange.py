@@ -116,7 +116,8 @@ def ways_to_read(spec: KernelSpec, operands: Operands) -> list[tuple[Operands, t
     )
     if not slow or len(operands.stack) > STACK_AXES or operands.by_pointers:
         return [(read, copies)]
-    more = [copies + slow] if spec.reads_both(read) else [(name,) for name in reversed(slow)] + [slow]
+    added = [slow] if spec.reads_both(read) else [*((name,) for name in reversed(slow)), slow]
+    more = [copies + names for names in added]
     ordered = [tuple(one.name for one in _real(spec, operands)[:2] if one.name in names) for names in more]
     return [
         (read, copies),

@@ -110,13 +110,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     for name, value in ALONE.items():
         if settings["grouped"] and settings[name] != value:
             return ArgumentError(name, f"must be {value!r} for groups of rows", settings[name])
-    if unfit := _refuse_lies(settings):
+    if unfit := _refuse_lies(operands, settings):
         return unfit
-    if settings["grouped"] and not settings["a_in_rows"]:
-        return ArgumentError("a_in_rows", "must be 1 for groups of rows, which begin anywhere", 0)
-    for name, operand in zip(("a_in_rows", "b_in_rows"), exchange(operands, settings), strict=True):
-        if not is_aligned(lines_of(operand, settings[name])):
-            return ArgumentError(name, "must be as the operand lies", settings[name])
     if settings["whole"] and not is_whole(operands, settings):
         rule = "must be 0 where C ends within tiles, or rows of it or of the epilogue's arrays begin anywhere"
         return ArgumentError("whole", rule, 1)
@@ -165,13 +160,18 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     return refuse_blocks(clusters(inner, settings) * split * parts * 2)
 
 
-def _refuse_lies(settings: Settings) -> ArgumentError | None:
-    """Refuse to read across K what the tensor cores and registers do not."""
+def _refuse_lies(operands: Operands, settings: Settings) -> ArgumentError | None:
+    """Refuse to take operands for lines that they are not, or that are not read across K."""
     element = loaded_element(settings)
     if not settings["a_in_rows"] and element in EIGHT_BITS:
         return ArgumentError("a_in_rows", f"must be 1 for {element}", 0)
     if settings["b_in_rows"] and (settings["element"] == "float32" or settings["element"] in EIGHT_BITS):
         return ArgumentError("b_in_rows", f"must be 0 for {settings['element']}", 1)
+    if settings["grouped"] and not settings["a_in_rows"]:
+        return ArgumentError("a_in_rows", "must be 1 for groups of rows, which begin anywhere", 0)
+    for name, operand in zip(("a_in_rows", "b_in_rows"), exchange(operands, settings), strict=True):
+        if not is_aligned(lines_of(operand, settings[name])):
+            return ArgumentError(name, "must be as the operand lies", settings[name])
     return None
 
 
