@@ -16,7 +16,7 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false,
     static constexpr unsigned PAIRS = Box::SUMS / 2; // of a thread: two neighbours in a row, or in a column
     static constexpr unsigned COUNT = Box::SUMS / NEAR;
     static constexpr unsigned ROW_LANES = Box::COLUMNS / Box::CHUNK, ROUNDS = WARP_ROWS * ROW_LANES / LANES;
-    static constexpr unsigned MATRICES = Epilogue::MATRICES, KEPT = Epilogue::KEPT;
+    static constexpr unsigned MATRICES = Epilogue::MATRICES, KEPT = Epilogue::KEPT, FURTHER = Box::Rows::FURTHER;
 
     const Epilogue &epilogue;
     unsigned row, column, height, width; // where it begins, and where the result ends
@@ -120,15 +120,12 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false,
     __device__ unsigned first_across() const { return column + (NEAR == 1 ? instruction_row() : instruction_column()); }
 
     // Its row and its column in the instruction.
-    static __device__ unsigned instruction_row()
-    {
-        return threadIdx.x % (WARPS * LANES) / LANES * 16 + threadIdx.x % LANES / 4;
-    }
+    static __device__ unsigned instruction_row() { return Box::Rows::first(); }
     static __device__ unsigned instruction_column() { return threadIdx.x % 4 * 2; }
 
     // How many rows and columns behind its first ones a thread's others are.
-    static __device__ constexpr int later_down(int i) { return NEAR == 1 ? i / 4 * 8 + i % 2 : i % 2 * 8; }
-    static __device__ constexpr int later_across(int i) { return NEAR == 1 ? i / 2 % 2 * 8 : i / 2 * 8; }
+    static __device__ constexpr int later_down(int i) { return NEAR == 1 ? i / 4 * 8 + i % 2 : i % 2 * FURTHER; }
+    static __device__ constexpr int later_across(int i) { return NEAR == 1 ? i / 2 % 2 * FURTHER : i / 2 * 8; }
 
     static __device__ void start_next(const FinishedBox &next, bool more, Box &box)
     {
@@ -143,8 +140,8 @@ template <typename Box, typename Result, typename Epilogue, bool INSIDE = false,
 
         __device__ Run(const FinishedBox &box, unsigned round)
         {
-            const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % (WARPS * LANES) / LANES;
-            row = warp * WARP_ROWS + round * (LANES / ROW_LANES) + lane / ROW_LANES, column = lane % ROW_LANES * Box::CHUNK;
+            const unsigned lane = threadIdx.x % LANES;
+            row = Box::Rows::of_warp(round * (LANES / ROW_LANES) + lane / ROW_LANES), column = lane % ROW_LANES * Box::CHUNK;
             const bool exists = box.row + row < box.height && box.column + column < box.width;
             inside = INSIDE ? Box::CHUNK : exists ? min(box.width - box.column - column, Box::CHUNK) : 0;
         }

@@ -66,26 +66,42 @@ template <unsigned STEP_K, unsigned IN_CLUSTER, unsigned IN_MEMORY> struct Steps
 };
 
 // What a block of a cluster has of a tile of C, ROWS×COLUMNS. All blocks put their sums, and then each adds some of them.
-template <unsigned ROWS, unsigned COLUMNS, typename Sum = float> struct ClusterSums {
-    static constexpr unsigned PITCH = COLUMNS + 4; // sums; so that the rows of a store lie in other banks
+// Rows of an instruction are rows of C, or columns of C if they lie ACROSS. They may be PAIRED (tilewise/sum_registers.cuh).
+template <unsigned ROWS, unsigned COLUMNS, typename Sum = float, bool ACROSS = false, bool PAIRED = false>
+struct ClusterSums {
+    static constexpr unsigned SHIFT = !PAIRED ? 0 : ACROSS ? 20 : 16; // sums that some rows begin later
+    static constexpr unsigned PITCH = COLUMNS + 4 + (PAIRED ? 16 : 0); // sums
     static constexpr unsigned QUADS = COLUMNS / 4;
-    static constexpr unsigned LANES = 32;
     Sum at[ROWS][PITCH];
 
-    // Puts the sums of 64 rows of instructions, from `first` on, of which the warp has 16 (wgmma.cuh says which sums a
-    // thread has). Rows of an instruction are rows of C, or columns of C if they lie ACROSS.
-    template <bool ACROSS, typename Register, unsigned COUNT>
-    __device__ void put(const Register (&sums)[COUNT], unsigned first)
+    // Where a sum lies: what half a warp puts at once, or what a warp does one by one, is in all banks.
+    __device__ Sum *place(unsigned row, unsigned column) { return &at[row][column + row / (ACROSS ? 4 : 16) % 2 * SHIFT]; }
+    __device__ const Sum *place(unsigned row, unsigned column) const
     {
-        const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x / LANES % 4;
+        return const_cast<ClusterSums *>(this)->place(row, column);
+    }
+
+    // Puts the sums of 64 rows of instructions, from `first` on, of which the warp has 16.
+    template <typename Register, unsigned COUNT> __device__ void put(const Register (&sums)[COUNT], unsigned first)
+    {
+        using Two = decltype(sum_pair(sums, 0));
+        using Rows = InstructionRows<PAIRED>;
+        const unsigned down = first + Rows::first(), across = threadIdx.x % 4 * 2; // of a thread's first sum
+        Sum *const begin = ACROSS ? place(across, down) : place(down, across);
 #pragma unroll
-        for (unsigned j = 0; j < COUNT * SUMS_IN<Register> / 2; ++j) {
-            const unsigned down = first + warp * 16 + lane / 4 + j % 2 * 8, across = j / 2 * 8 + lane % 4 * 2;
-            const auto pair = sum_pair(sums, j * 2);
-            if (ACROSS)
-                at[across][down] = pair.x, at[across + 1][down] = pair.y;
-            else
-                *reinterpret_cast<decltype(sum_pair(sums, 0)) *>(&at[down][across]) = pair;
+        for (unsigned j = 0; j < COUNT * SUMS_IN<Register> / 4; ++j) { // times 8 columns of the instruction
+            const auto one = sum_pair(sums, j * 4), other = sum_pair(sums, j * 4 + 2); // of a thread's rows
+            if constexpr (ACROSS && PAIRED) {
+                Two *const to = reinterpret_cast<Two *>(begin) + j * 4 * PITCH;
+                to[0] = {one.x, other.x}, to[PITCH / 2] = {one.y, other.y};
+            } else if (ACROSS) {
+                Sum *const to = begin + j * 8 * PITCH;
+                to[0] = one.x, to[PITCH] = one.y;
+                to[Rows::FURTHER] = other.x, to[PITCH + Rows::FURTHER] = other.y;
+            } else {
+                *reinterpret_cast<Two *>(begin + j * 8) = one;
+                *reinterpret_cast<Two *>(begin + j * 8 + Rows::FURTHER * PITCH) = other;
+            }
         }
     }
 
@@ -98,10 +114,10 @@ template <unsigned ROWS, unsigned COLUMNS, typename Sum = float> struct ClusterS
 #pragma unroll 1
         for (unsigned i = ROWS * QUADS * rank / BLOCKS + threadIdx.x; i < end; i += ADDERS) {
             const unsigned down = i / QUADS, across = i % QUADS * 4;
-            auto sum = cluster::load(&at[down][across], 0);
+            auto sum = cluster::load(place(down, across), 0);
 #pragma unroll
             for (unsigned block = 1; block < BLOCKS; ++block)
-                add(sum, cluster::load(&at[down][across], block));
+                add(sum, cluster::load(place(down, across), block));
             store_quad(sum, c, row + down, column + across, epilogue, wide);
         }
     }

@@ -9,7 +9,9 @@
 
 // HEIGHT rows of 128 bytes, swizzled as the copy engine takes them, for LINES of an instruction's columns. The instruction's
 // rows are the box's, or the box's columns if they lie ACROSS: of 32 bits in two STRIPS side by side, one behind the other.
-template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct alignas(1024) ResultBox {
+// They may be PAIRED (tilewise/sum_registers.cuh).
+template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64, bool PAIRED = false> struct alignas(1024) ResultBox {
+    using Rows = InstructionRows<PAIRED>;
     static constexpr unsigned ROWS = HEIGHT, ROW_BYTES = 128;
     static constexpr unsigned STRIP_COLUMNS = ROW_BYTES / sizeof(Result); // that the engine stores at once
     static constexpr unsigned COLUMNS = ACROSS ? 64 : STRIP_COLUMNS, STRIPS = COLUMNS / STRIP_COLUMNS;
@@ -19,6 +21,7 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
     static constexpr unsigned SUMS = LINES / 2, NEAR = ACROSS ? 1 : 2; // of a thread; of those, neighbours in a row
     static constexpr unsigned LANES = 32, WARPS = 4;
     static_assert(ACROSS ? sizeof(Result) >= 2 && ROWS <= 64 : ROWS == 64, "an instruction has 64 rows");
+    static_assert(!(ACROSS && PAIRED) || sizeof(Result) == 4, "of 16 bits eight rows are stored at once that follow one another");
 
     char bytes[STRIPS * ROWS * ROW_BYTES];
 
@@ -173,20 +176,32 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
         return run;
     }
 
-    // Words that lie across, each by itself: a warp's have all banks. There may be fewer behind the first.
+    // Words that lie across, each by itself, or both of PAIRED rows. There may be fewer behind the first. They lie in all
+    // banks: of paired ones, as every other two lanes with the same columns put those of their second column first.
     template <typename Register, unsigned COUNT>
     __device__ void put_words_across(const Register (&sums)[COUNT], unsigned first)
     {
-        using Word = decltype(sum_pair(sums, first).x);
-        const unsigned lane = threadIdx.x % LANES, row = lane % 4 * 2;
-        const unsigned column = threadIdx.x % (WARPS * LANES) / LANES * 16 + lane / 4;
+        using Two = decltype(sum_pair(sums, first));
+        using Word = decltype(Two::x);
+        const unsigned row = threadIdx.x % 4 * 2, column = Rows::first();
+        const bool swaps = threadIdx.x / 8 % 2;
 #pragma unroll
-        for (unsigned i = 0; i < SUMS; i += 2) {
+        for (unsigned i = 0; i < SUMS; i += 4) {
             if (first + i >= COUNT * SUMS_IN<Register>) continue;
-            const auto pair = sum_pair(sums, first + i);
-            const unsigned down = row + i / 4 * 8, across = column + i / 2 % 2 * 8;
-            static_cast<Word *>(chunk(down, across))[across % CHUNK] = pair.x;
-            static_cast<Word *>(chunk(down + 1, across))[across % CHUNK] = pair.y;
+            const auto one = sum_pair(sums, first + i), other = sum_pair(sums, first + i + 2); // of its rows
+            const unsigned down = row + i / 4 * 8;
+            if constexpr (PAIRED) {
+                auto *here = reinterpret_cast<Two *>(static_cast<Word *>(chunk(down + swaps, column)) + column % CHUNK);
+                auto *there = reinterpret_cast<Two *>(static_cast<Word *>(chunk(down + !swaps, column)) + column % CHUNK);
+                *here = Two{swaps ? one.y : one.x, swaps ? other.y : other.x};
+                *there = Two{swaps ? one.x : one.y, swaps ? other.x : other.y};
+            } else {
+                const unsigned across = column + Rows::FURTHER;
+                static_cast<Word *>(chunk(down, column))[column % CHUNK] = one.x;
+                static_cast<Word *>(chunk(down + 1, column))[column % CHUNK] = one.y;
+                static_cast<Word *>(chunk(down, across))[across % CHUNK] = other.x;
+                static_cast<Word *>(chunk(down + 1, across))[across % CHUNK] = other.y;
+            }
         }
     }
 
@@ -201,15 +216,14 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
         }
         using Two = decltype(sum_pair(sums, first));
         const unsigned lane = threadIdx.x % LANES;
-        const unsigned warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;
-        const bool odd = lane / 4 % 2;
+        const bool odd = lane / (PAIRED ? 8 : 4) % 2;
 #pragma unroll
         for (unsigned j = 0; j < COLUMNS / 8; ++j)
 #pragma unroll
             for (unsigned half = 0; half < 2; ++half) {
                 const auto here = sum_pair(sums, first + j * 4 + half * 2);
                 const auto there = sum_pair(sums, first + (j ^ 2) * 4 + half * 2);
-                const unsigned row = warp_row + half * 8 + lane / 4;
+                const unsigned row = Rows::first() + half * Rows::FURTHER;
                 const unsigned column = (odd ? j ^ 2 : j) * 8 + lane % 4 * 2;
                 auto *to = static_cast<Two *>(chunk(row, column)) + column / 2 % 2;
                 *to = Two{odd ? there.x : here.x, odd ? there.y : here.y};
@@ -234,8 +248,8 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64> struct ali
     // of the 16 columns of this number.
     __device__ void *matrix_row(unsigned across)
     {
-        const unsigned lane = threadIdx.x % LANES, warp_row = threadIdx.x % (WARPS * LANES) / LANES * 16;
-        return chunk(warp_row + lane % 16, across * 16 + lane / 16 * 8);
+        const unsigned lane = threadIdx.x % LANES;
+        return chunk(Rows::of_warp(lane % 16), across * 16 + lane / 16 * 8);
     }
 
     // The same where these are columns of C, of which the 16 rows have this number.

@@ -14,7 +14,7 @@
 // Fused makes Results of its sums, which are Wide ones in boxes. Its rows are those of C, or C's columns, if it is
 // TRANSPOSED. C is one OF_STACK; or its rows lie IN_GROUPS; or it is IN_PARTS, which are added up later, or IN_CLUSTERS, by
 // others than this. It HAS_WHOLE_ROWS if they begin and end at multiples of 16 bytes; or tiles lie INSIDE of it all, too.
-// Registers are SCARCE where more is kept in them than sums.
+// Registers are SCARCE where more is kept in them than sums. An instruction's rows may be PAIRED.
 template <typename Form> struct StoredTile {
     using Result = typename Form::Result;
     using Fused = typename Form::Fused;
@@ -35,8 +35,8 @@ template <typename Form> struct StoredTile {
     static constexpr bool BY_ENGINE = IN_BOXES && Form::HAS_WHOLE_ROWS;
     static constexpr bool ACROSS = TRANSPOSED && IN_BOXES;
     static constexpr unsigned BOX_HEIGHT = TRANSPOSED && COLUMNS < 64 ? COLUMNS : 64;
-    using Box = ResultBox<Result, ACROSS, !ACROSS ? 64 : sizeof(Result) == 4 ? 32 : BOX_HEIGHT>;
-    using BoxOfSums = SumBox<TRANSPOSED, BOX_HEIGHT, typename Form::Wide>;
+    using Box = ResultBox<Result, ACROSS, !ACROSS ? 64 : sizeof(Result) == 4 ? 32 : BOX_HEIGHT, Form::PAIRED>;
+    using BoxOfSums = SumBox<TRANSPOSED, BOX_HEIGHT, typename Form::Wide, Form::PAIRED>;
     // What boxes read along rows and columns, of a thread.
     struct Lines {
         typename Fused::template Given<Box::NEAR> given[Box::SUMS / Box::NEAR];

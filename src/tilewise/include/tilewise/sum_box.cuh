@@ -7,8 +7,10 @@
 #include <tilewise/matrix.cuh>
 #include <tilewise/sum_registers.cuh>
 
-// HEIGHT rows of 64 sums. Rows of an instruction are rows of C, or columns of C if they lie ACROSS.
-template <bool ACROSS, unsigned HEIGHT, typename Sum = float> struct alignas(1024) SumBox {
+// HEIGHT rows of 64 sums. Rows of an instruction are rows of C, or columns of C if they lie ACROSS. They may be PAIRED
+// (tilewise/sum_registers.cuh).
+template <bool ACROSS, unsigned HEIGHT, typename Sum = float, bool PAIRED = false> struct alignas(1024) SumBox {
+    using Rows = InstructionRows<PAIRED>;
     static constexpr unsigned COLUMNS = 64, CHUNK = 4, RUN = 8; // RUN: columns that a thread takes at once
     static constexpr unsigned LANES = 32, GROUP = 4 * LANES;
 
@@ -18,8 +20,10 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float> struct alignas(102
     // lies in all banks.
     __device__ Sum *chunk(unsigned row, unsigned column)
     {
-        const unsigned index = column / CHUNK, turn = ACROSS ? row / 2 % 4 : row % 4;
-        return &sums[row * COLUMNS + (index ^ index / 8 ^ turn * 2) * CHUNK];
+        const unsigned index = column / CHUNK;
+        const unsigned turn = ACROSS ? row / 2 % 4 * 2 : row % 4 * 2;
+        const unsigned of_pairs = ACROSS ? row / 2 % 2 * 2 + row / 4 % 2 : row / 2 % 2 * 4 + row / 16 % 2 * 2;
+        return &sums[row * COLUMNS + (index ^ index / 8 ^ (PAIRED ? of_pairs : turn)) * CHUNK];
     }
 
     // Puts sums of the warpgroup's threads, 64 rows and LINES columns of the instruction, from the one on that `first`
@@ -29,21 +33,25 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float> struct alignas(102
     __device__ void put(const Register (&all)[COUNT], unsigned first)
     {
         static_assert(LINES % 8 == 0 && LINES <= 64 && LINES / 2 <= COUNT * SUMS_IN<Register>, "the instruction's columns");
-        const unsigned lane = threadIdx.x % LANES, warp = threadIdx.x % GROUP / LANES;
-        const unsigned down = warp * 16 + lane / 4, across = lane % 4 * 2; // of its first sums
+        using Two = decltype(sum_pair(all, 0));
+        const unsigned down = Rows::first(), across = threadIdx.x % 4 * 2; // of its first sums
         Sum *const begin = ACROSS ? chunk(across, down) + down % CHUNK : chunk(down, across) + across % CHUNK;
         const unsigned place = begin - sums;
 #pragma unroll
-        for (unsigned i = 0; i < LINES / 4; ++i) {
-            const auto pair = sum_pair(all, first + i * 2);
-            const unsigned low = i % 2, high = i / 2; // how many times 8 rows and 8 columns of the instruction further
-            if (ACROSS) {
-                Sum *const to = &sums[(place ^ low * 2 * CHUNK) + high * 8 * COLUMNS];
-                to[0] = pair.x;
-                to[COLUMNS] = pair.y;
+        for (unsigned i = 0; i < LINES / 8; ++i) { // times 8 columns of the instruction
+            const auto one = sum_pair(all, first + i * 4), other = sum_pair(all, first + i * 4 + 2); // of a thread's rows
+            if constexpr (ACROSS && PAIRED) {
+                Sum *const to = &sums[place + i * 8 * COLUMNS];
+                *reinterpret_cast<Two *>(to) = {one.x, other.x};
+                *reinterpret_cast<Two *>(to + COLUMNS) = {one.y, other.y};
+            } else if (ACROSS) {
+                Sum *const here = &sums[place + i * 8 * COLUMNS], *const there = &sums[(place ^ 2 * CHUNK) + i * 8 * COLUMNS];
+                here[0] = one.x, here[COLUMNS] = one.y;
+                there[0] = other.x, there[COLUMNS] = other.y;
             } else {
-                Sum *const to = &sums[(place ^ (high * 2 ^ high / 4) * CHUNK) + low * 8 * COLUMNS];
-                *reinterpret_cast<decltype(sum_pair(all, 0)) *>(to) = pair;
+                Sum *const to = &sums[place ^ (i * 2 ^ i / 4) * CHUNK];
+                *reinterpret_cast<Two *>(to) = one;
+                *reinterpret_cast<Two *>(to + Rows::FURTHER * COLUMNS) = other;
             }
         }
     }

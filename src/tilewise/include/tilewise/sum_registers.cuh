@@ -1,5 +1,5 @@
-// The registers of a thread that hold sums of a matrix instruction: each one in float32 or int32, or two neighbours in
-// float16, the first in the low half.
+// The registers of a thread that hold sums of a warpgroup's matrix instruction: each one in float32 or int32, or two
+// neighbours in float16, the first in the low half.
 #pragma once
 
 #include <tilewise/element.cuh>
@@ -17,6 +17,24 @@ template <> struct SumRegisterOf<float16> {
 template <> struct SumRegisterOf<int32> {
     using Type = int;
     using Wide = int;
+};
+
+// Which rows of a tile are the instruction's 64: those that follow one another; or PAIRED ones, of which a lane's two are
+// neighbours. Where A's rows lie side by side in shared memory, both are read at once then, and half a warp's lie in all
+// banks. Lane 4·g + t has sums of rows g and g + 8 of the warp's 16, of which the latter lies so much FURTHER down.
+template <bool PAIRED> struct InstructionRows {
+    static constexpr unsigned FURTHER = PAIRED ? 1 : 8;
+
+    // The row that is this one of the warp's 16.
+    static __device__ unsigned of_warp(unsigned own)
+    {
+        const unsigned warp = threadIdx.x % 128 / 32;
+        if (!PAIRED) return warp * 16 + own;
+        return warp / 2 * 32 + own / 2 % 2 * 16 + warp % 2 * 8 + own / 4 % 2 * 4 + own % 2 * 2 + own / 8;
+    }
+
+    // The row of the thread's first sum.
+    static __device__ unsigned first() { return of_warp(threadIdx.x % 32 / 4); }
 };
 
 // How many sums such a register has.

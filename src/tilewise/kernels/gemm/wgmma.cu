@@ -136,6 +136,10 @@ static_assert(!GROUPED || (CLUSTER == 1 && !EXCHANGED && !STACKED), "every block
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
 
+// Whether a lane has neighbours of an instruction's rows (tilewise/sum_registers.cuh), so that A's rows are read from all
+// banks. NOTE: results of 16 bits across are stored by an instruction for rows that follow one another.
+constexpr bool PAIRED = sizeof(A_ELEMENT) == 4 && !A_IN_ROWS && !(EXCHANGED && sizeof(Result) == 2);
+
 constexpr unsigned TOGETHER = PINGPONG ? 1 : CONSUMERS; // warpgroups that have a tile together
 constexpr unsigned WARPGROUP_M = BLOCK_M / TOGETHER, WARPGROUP_N = BLOCK_N;
 constexpr unsigned ROWS_64 = WARPGROUP_M / INSTRUCTION_M; // instructions below one another
@@ -164,7 +168,7 @@ struct StoredForm {
     using Fused = ::Fused;
     using Wide = SumRegisterOf<ACCUMULATE>::Wide;
     static constexpr unsigned ROWS_64 = ::ROWS_64, COLUMNS = WARPGROUP_N, WARPGROUPS = CONSUMERS;
-    static constexpr bool TRANSPOSED = EXCHANGED, OF_STACK = STACKED, IN_GROUPS = GROUPED;
+    static constexpr bool TRANSPOSED = EXCHANGED, PAIRED = ::PAIRED, OF_STACK = STACKED, IN_GROUPS = GROUPED;
     static constexpr bool IN_PARTS = PARTS > 1, IN_CLUSTERS = SPLIT > 1;
     static constexpr bool INSIDE = WHOLE, HAS_WHOLE_ROWS = WHOLE_ROWS;
     static constexpr bool SCARCE = Scales::ANY || (IN_STEPS && !Fused::PLAIN) || (WIDENS && WARPGROUP_N > 192);
@@ -251,7 +255,7 @@ struct ProductForm {
     using StageScales = ScalesOfStage;
     static constexpr unsigned ROWS_64 = ::ROWS_64, COLUMNS = WARPGROUP_N, SHARERS = ::SHARERS, TILES_OF_B = ::TILES_OF_B;
     static constexpr unsigned SCALED_ROWS = SCALES_A, SCALED_COLUMNS = SCALES_B;
-    static constexpr bool A_ALONG_K = A_IN_ROWS, B_ALONG_N = B_IN_ROWS;
+    static constexpr bool A_ALONG_K = A_IN_ROWS, B_ALONG_N = B_IN_ROWS, PAIRED = ::PAIRED;
     static __device__ void give_turn(unsigned group)
     {
         if (group < CONSUMERS) ::give_turn(group);
@@ -260,8 +264,8 @@ struct ProductForm {
 using Products = TileProducts<ProductForm>;
 using Sums = Products::Sums;
 
-using PartialSums =
-    ClusterSums<EXCHANGED ? BLOCK_N : BLOCK_M, EXCHANGED ? BLOCK_M : BLOCK_N, SumRegisterOf<ACCUMULATE>::Wide>;
+using PartialSums = ClusterSums<EXCHANGED ? BLOCK_N : BLOCK_M, EXCHANGED ? BLOCK_M : BLOCK_N,
+                                SumRegisterOf<ACCUMULATE>::Wide, EXCHANGED, PAIRED>;
 static_assert(SPLIT == 1 || sizeof(PartialSums) <= sizeof(Shared::stages), "the sums lie where the stages were");
 
 // The maps describe A and B, and C if it has WHOLE_ROWS; `end_a` and `end_b` A and B by boxes for their last tiles, where
@@ -373,7 +377,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
                 wait_for_consumers(); // all have read the stages
 #pragma unroll
                 for (unsigned i = 0; i < ROWS_64; ++i)
-                    partial.put<EXCHANGED>(sums.at[i], begin + i * INSTRUCTION_M);
+                    partial.put(sums.at[i], begin + i * INSTRUCTION_M);
                 cluster::wait_for_all_stores();
                 const unsigned row = EXCHANGED ? tile.column : tile.row, column = EXCHANGED ? tile.row : tile.column;
                 partial.add_share<SPLIT, CONSUMERS * WARPGROUP>(tiles.rank, row, column, matrix, here, WHOLE_ROWS || wide);
