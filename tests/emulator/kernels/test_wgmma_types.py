@@ -304,8 +304,29 @@ def test_an_operand_across_k_goes_by_way_of_registers(rows: int, columns: int, h
             "exchanged": exchanged,
             "a_in_rows": 0,
             "b_in_rows": 0,
+            "result": ("float32", "bfloat16")[int(RANDOM.integers(2))],
         }
         check(size, "float32", layout, stack, order=order, fused=fused, copy=False, **given)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("how", [{}, {"split": 2}, {"parts": 2}, {"fused": 1}])
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_rows_across_k_are_read_and_sums_put_without_conflicts(layout: str, how: dict[str, Any]) -> None:
+    """Boxes of results, sums for the blocks of a cluster or for other parts of K, and sums for an epilogue with an array."""
+    exchanged, settings = int(layout == "nn"), {key: value for key, value in how.items() if key != "fused"}
+    size = (64, 128, 96) if exchanged else (128, 64, 96)
+    full = np.zeros(size[:2], np.float32)
+    operands = operands_of(
+        *size,
+        layout=layout,
+        arithmetic="tf32",
+        epilogue=tw.epilogue("acc + full", full=full) if "fused" in how else None,
+    )
+    given = {"a_in_rows": 0, "b_in_rows": 0, "exchanged": exchanged, "partition": "128x64x32", **settings}
+    found = tw.profile(SPEC.plan(operands, "h200", SPEC.complete({**SPEC.for_types(operands), **given})))
+    assert found["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"] == 0
+    assert found["smsp__inst_executed_op_shared_ld.sum"] > 0
 
 
 @pytest.mark.few(2)

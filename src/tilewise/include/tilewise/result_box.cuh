@@ -21,7 +21,6 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64, bool PAIRE
     static constexpr unsigned SUMS = LINES / 2, NEAR = ACROSS ? 1 : 2; // of a thread; of those, neighbours in a row
     static constexpr unsigned LANES = 32, WARPS = 4;
     static_assert(ACROSS ? sizeof(Result) >= 2 && ROWS <= 64 : ROWS == 64, "an instruction has 64 rows");
-    static_assert(!(ACROSS && PAIRED) || sizeof(Result) == 4, "of 16 bits eight rows are stored at once that follow one another");
 
     char bytes[STRIPS * ROWS * ROW_BYTES];
 
@@ -47,7 +46,9 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64, bool PAIRE
     // Puts or takes pairs of neighbours as a thread has them: packed ones of 16 bits, of the 16 columns of this number.
     __device__ void put_pairs(const unsigned (&pairs)[4], unsigned across)
     {
-        if (ACROSS)
+        if (ACROSS && PAIRED)
+            put_pairs_across(pairs, across);
+        else if (ACROSS)
             tensor_core::store_4_transposed(transposed_row(across), pairs);
         else
             tensor_core::store_4_matrices(matrix_row(across), pairs);
@@ -176,25 +177,42 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64, bool PAIRE
         return run;
     }
 
-    // Words that lie across, each by itself, or both of PAIRED rows. There may be fewer behind the first. They lie in all
-    // banks: of paired ones, as every other two lanes with the same columns put those of their second column first.
+    // Whether a thread puts sums of PAIRED rows that lie across in the other order, so that a warp's, or half a warp's, lie in
+    // all banks: those of the second of its columns first.
+    static __device__ bool swaps() { return threadIdx.x / 8 % 2; }
+
+    // Pairs of 16 bits that lie across, of PAIRED rows: of two in a column of the instruction each, two in a row of the box.
+    __device__ void put_pairs_across(const unsigned (&pairs)[4], unsigned across)
+    {
+        const unsigned row = across * 16 + threadIdx.x % 4 * 2, column = Rows::first();
+        constexpr unsigned LOW = 0x5410, HIGH = 0x7632; // halves of both
+        char *const here = static_cast<char *>(chunk(row + swaps(), column)) + column % CHUNK * sizeof(Result);
+        char *const there = static_cast<char *>(chunk(row + !swaps(), column)) + column % CHUNK * sizeof(Result);
+#pragma unroll
+        for (unsigned i = 0; i < 2; ++i) {
+            const unsigned one = pairs[2 * i], other = pairs[2 * i + 1];
+            *reinterpret_cast<unsigned *>(here + i * 8 * ROW_BYTES) = __byte_perm(one, other, swaps() ? HIGH : LOW);
+            *reinterpret_cast<unsigned *>(there + i * 8 * ROW_BYTES) = __byte_perm(one, other, swaps() ? LOW : HIGH);
+        }
+    }
+
+    // Words that lie across, each by itself, or both of PAIRED rows. There may be fewer behind the first.
     template <typename Register, unsigned COUNT>
     __device__ void put_words_across(const Register (&sums)[COUNT], unsigned first)
     {
         using Two = decltype(sum_pair(sums, first));
         using Word = decltype(Two::x);
         const unsigned row = threadIdx.x % 4 * 2, column = Rows::first();
-        const bool swaps = threadIdx.x / 8 % 2;
 #pragma unroll
         for (unsigned i = 0; i < SUMS; i += 4) {
             if (first + i >= COUNT * SUMS_IN<Register>) continue;
             const auto one = sum_pair(sums, first + i), other = sum_pair(sums, first + i + 2); // of its rows
             const unsigned down = row + i / 4 * 8;
             if constexpr (PAIRED) {
-                auto *here = reinterpret_cast<Two *>(static_cast<Word *>(chunk(down + swaps, column)) + column % CHUNK);
-                auto *there = reinterpret_cast<Two *>(static_cast<Word *>(chunk(down + !swaps, column)) + column % CHUNK);
-                *here = Two{swaps ? one.y : one.x, swaps ? other.y : other.x};
-                *there = Two{swaps ? one.x : one.y, swaps ? other.x : other.y};
+                auto *here = reinterpret_cast<Two *>(static_cast<Word *>(chunk(down + swaps(), column)) + column % CHUNK);
+                auto *there = reinterpret_cast<Two *>(static_cast<Word *>(chunk(down + !swaps(), column)) + column % CHUNK);
+                *here = Two{swaps() ? one.y : one.x, swaps() ? other.y : other.x};
+                *there = Two{swaps() ? one.x : one.y, swaps() ? other.x : other.y};
             } else {
                 const unsigned across = column + Rows::FURTHER;
                 static_cast<Word *>(chunk(down, column))[column % CHUNK] = one.x;

@@ -195,7 +195,7 @@ template <typename Form> struct TileProducts {
         using Element = typename Form::ElementB;
         const auto &stage = shared.stages[turn.slot];
         shared.ring.wait_until_full(turn);
-        TransposedRows<Form::PAIRED> rows[ROWS_64];
+        TransposedRows rows[ROWS_64];
 #pragma unroll
         for (unsigned i = 0; i < ROWS_64; ++i)
             rows[i].read(stage.a.elements, begin + i * ROWS);

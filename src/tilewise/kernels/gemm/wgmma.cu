@@ -137,8 +137,8 @@ static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a b
 #endif
 
 // Whether a lane has neighbours of an instruction's rows (tilewise/sum_registers.cuh), so that A's rows are read from all
-// banks. NOTE: results of 16 bits across are stored by an instruction for rows that follow one another.
-constexpr bool PAIRED = sizeof(A_ELEMENT) == 4 && !A_IN_ROWS && !(EXCHANGED && sizeof(Result) == 2);
+// banks.
+constexpr bool PAIRED = sizeof(A_ELEMENT) == 4 && !A_IN_ROWS;
 
 constexpr unsigned TOGETHER = PINGPONG ? 1 : CONSUMERS; // warpgroups that have a tile together
 constexpr unsigned WARPGROUP_M = BLOCK_M / TOGETHER, WARPGROUP_N = BLOCK_N;
@@ -255,7 +255,7 @@ struct ProductForm {
     using StageScales = ScalesOfStage;
     static constexpr unsigned ROWS_64 = ::ROWS_64, COLUMNS = WARPGROUP_N, SHARERS = ::SHARERS, TILES_OF_B = ::TILES_OF_B;
     static constexpr unsigned SCALED_ROWS = SCALES_A, SCALED_COLUMNS = SCALES_B;
-    static constexpr bool A_ALONG_K = A_IN_ROWS, B_ALONG_N = B_IN_ROWS, PAIRED = ::PAIRED;
+    static constexpr bool A_ALONG_K = A_IN_ROWS, B_ALONG_N = B_IN_ROWS;
     static __device__ void give_turn(unsigned group)
     {
         if (group < CONSUMERS) ::give_turn(group);
