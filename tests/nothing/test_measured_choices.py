@@ -115,16 +115,16 @@ def test_stacks_and_float64_are_chosen_without_great_loss() -> None:
 def test_choices_in_tf32_are_near_the_best() -> None:
     plans = read(RESULTS / TF32)
     quality = judge(plans, H200)
-    assert (len(quality.ratios), len(plans)) == (48, 581)
-    assert quality.within(1.05) >= 0.89 and quality.worst <= 1.12 and quality.mean <= 1.0175
+    assert (len(quality.ratios), len(plans)) == (53, 803)
+    assert quality.within(1.05) >= 0.84 and quality.worst <= 1.14 and quality.mean <= 1.018
 
 
 def test_choices_in_tf32_where_an_operand_lies_across_k_are_near_the_best() -> None:
     """What goes by way of registers takes longer than what does not, by how many columns it is multiplied by."""
     plans = read(RESULTS / ACROSS)
     quality = judge(plans, H200)
-    assert (len(quality.ratios), len(plans)) == (28, 786)
-    assert quality.within(1.05) >= 0.85 and quality.worst <= 1.1 and quality.mean <= 1.02
+    assert (len(quality.ratios), len(plans)) == (25, 427)
+    assert quality.within(1.05) >= 0.91 and quality.worst <= 1.11 and quality.mean <= 1.016
 
 
 def test_choices_of_8_bits_beside_16_are_near_the_best(measured: list[Measured]) -> None:

@@ -135,8 +135,8 @@ _WGMMA = UnitCost(
 # themselves, and with it the memory's share, its idleness and the splits of wgmma_gemm, the splits of int8 beside 16
 # bits, and the share of vector and what its blocks take in, are the best of some hundred values for the choices in all
 # those files and in 1,668 plans of 154 problems of 1 to 256 rows (2026-11-29). Those of mma_tf32 come from a random
-# search for the choices among plans of 31 problems; wgmma_tf32 is wgmma_gemm but for what a multiply-add takes, which
-# is the best of some values for 30 (2026-11-29).
+# search for the choices among plans of 31 problems, and so do those of wgmma_tf32, for times as well, near those of
+# wgmma_gemm: among 1,230 plans of 78 (2026-11-29).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -174,9 +174,21 @@ FITTED: Mapping[str, Constants] = {
             "wgmma_gemm": _WGMMA,
             "wgmma_tf32": replace(
                 _WGMMA,
-                macs_per_clock=850,
-                warp_macs_per_clock=_WGMMA.warp_macs_per_clock / 2,
+                macs_per_clock=861.9,
+                warp_clocks=1.217,
+                start_clocks=1473,
+                store_bytes_per_clock=19.06,
+                latency_clocks=183.8,
+                warp_macs_per_clock=317.7,
+                memory_share=0.9663,
                 joules_per_mac=_WGMMA.joules_per_mac * 2,
+                memory_latency_clocks=118.3,
+                split_clocks=1468,
+                waits=0.03959,
+                cluster_saves=0.01996,
+                outside=0.05666,
+                stored_alone=1.243,
+                stored_between=3.123,
             ),
             "wgmma_widened": UnitCost(
                 51700, 42.02, 3160, 4.729, 287.1, 192.9, stores_per_clock=2.063,

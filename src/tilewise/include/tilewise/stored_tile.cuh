@@ -20,6 +20,7 @@ template <typename Form> struct StoredTile {
     using Fused = typename Form::Fused;
     static constexpr unsigned WARPGROUP = 128, ROWS_64 = Form::ROWS_64, COLUMNS = Form::COLUMNS;
     static constexpr bool TRANSPOSED = Form::TRANSPOSED;
+    static constexpr unsigned REGISTERS = ROWS_64 * (COLUMNS / 2 + (Form::PAIRED ? 32 : 0)); // sums, and rows of two steps
     static constexpr unsigned GIVEN_BYTES = sizeof(typename Fused::template Given<1>); // that it reads for an element
     static constexpr bool SCARCE = Form::SCARCE || (GIVEN_BYTES > 8 && ROWS_64 * COLUMNS >= 256);
 
@@ -48,7 +49,7 @@ template <typename Form> struct StoredTile {
 
     // Whether what boxes read along rows and columns is read before it is needed, as there are registers for it.
     static constexpr bool LINES_AHEAD = IN_BOXES && FINISHED_IN_BOXES && !Form::IN_CLUSTERS && !SCARCE &&
-                                        Form::WARPGROUPS < 3 && ROWS_64 * COLUMNS / 2 + 4 * GIVEN_BYTES <= 144;
+                                        Form::WARPGROUPS < 3 && REGISTERS + 4 * GIVEN_BYTES <= 144;
 
     // The same where they cannot be read at once: of a single box. Of more that is compiled where each box begins alone.
     static constexpr bool APART_AHEAD = LINES_AHEAD && COLUMNS <= Box::LINES && ROWS_64 == 1;
@@ -224,8 +225,8 @@ template <typename Form> struct StoredTile {
         constexpr unsigned FULL = COLUMNS / 64, REST = COLUMNS % 64; // boxes across, and columns of one more
         constexpr unsigned ALL = FULL + (REST > 0);
         // As registers allow: there are about as many for what is read ahead of two runs as 32.
-        constexpr bool ROOM =
-            Form::WARPGROUPS < 3 && !Fused::has_sums() && sizeof(typename Fused::template Given<BoxOfSums::RUN>) <= 32;
+        constexpr bool ROOM = Form::WARPGROUPS < 3 && REGISTERS < 160 && !Fused::has_sums() &&
+                              sizeof(typename Fused::template Given<BoxOfSums::RUN>) <= 32;
         constexpr unsigned AHEAD = ROOM && BoxOfSums::Part::RUNS > 1 ? 2 : 1;
 #pragma unroll 1 // what happens to the sums is compiled once, not for each box
         for (unsigned i = 0; i < ROWS_64 * ALL; ++i) {
