@@ -125,6 +125,7 @@ class Work:
     load_bytes: int = 16  # that one access reads of A or B: less where they lie aligned for nothing wider
     store_bytes: int = 16  # that one access writes of C
     finishes_in_boxes: bool = False  # whether an epilogue's arrays are read and kept box by box
+    stored_in_runs: bool = False  # whether threads store from boxes, as C's rows begin anywhere
     whole_boxes: bool = True  # whether the copy engine stores a tile, which it does in boxes of 64 columns
     straddling: float = 0.0  # the share of a step's bytes in rows that do not begin with lines of L2
     cut: float = 0.0  # the share of those in rows that do, but of which tiles have no whole lines

@@ -58,6 +58,8 @@ class UnitCost:
     """How many times as long one warpgroup takes to store a tile as several do together."""
     stored_between: float = 1.0
     """How many times as long a tile takes to store of which the copy engine stores no whole boxes."""
+    stored_in_runs: float = 1.0
+    """How many times as long as by the copy engine it takes threads, where C's rows begin anywhere."""
     stored_beside: float = 0.0
     """The share of the same that is felt though another warpgroup multiplies meanwhile: both use shared memory."""
 
@@ -189,6 +191,7 @@ FITTED: Mapping[str, Constants] = {
                 outside=0.05666,
                 stored_alone=1.243,
                 stored_between=3.123,
+                stored_in_runs=1.656,
             ),
             "wgmma_widened": UnitCost(
                 51700, 42.02, 3160, 4.729, 287.1, 192.9, stores_per_clock=2.063,

@@ -311,6 +311,8 @@ def _store_clocks(work: Work, operands: Operands, size: tuple[int, int], unit: U
         store += min(block.m, m) * min(block.n, n) / unit.stores_per_clock * (2 if work.pingpong else 1)
     if not work.whole_boxes:
         store *= unit.stored_between
+    if work.stored_in_runs:
+        store *= unit.stored_in_runs
     if work.storers == 1 and work.parts == 1:
         store *= unit.stored_alone
     if not operands.epilogue.is_plain:

@@ -364,6 +364,7 @@ def work(operands: Operands, settings: Settings) -> Work:
         exchanged=shape.exchanged,
         storers=2 if shape.pingpong else shape.consumers,
         store_bytes=16 if is_aligned(c) or boxed else c.itemsize,
+        stored_in_runs=boxed and not has_whole_rows(c),
         finishes_in_boxes=not operands.epilogue.is_plain and boxed,
         whole_boxes=shape.n % BOX == 0 or shape.n <= BOX // 2 or boxed,
         straddling=straddling(first, second, shape.tile, down),
