@@ -14,6 +14,15 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float, bool PAIRED = fals
     static constexpr unsigned COLUMNS = 64, CHUNK = 4, RUN = 8; // RUN: columns that a thread takes at once
     static constexpr unsigned LANES = 32, GROUP = 4 * LANES;
 
+    // NOTE: told of a thread beside PAIRED rows anew for each box. Else the compiler keeps all that follows from its number in
+    // registers, while products are under way that leave none.
+    static __device__ unsigned thread()
+    {
+        unsigned thread = threadIdx.x;
+        if (PAIRED) asm volatile("" : "+r"(thread));
+        return thread;
+    }
+
     Sum sums[HEIGHT * COLUMNS];
 
     // Where the 4 sums lie that this column is in: elsewhere in each row, so that what a warp puts, and what it takes,
@@ -34,7 +43,7 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float, bool PAIRED = fals
     {
         static_assert(LINES % 8 == 0 && LINES <= 64 && LINES / 2 <= COUNT * SUMS_IN<Register>, "the instruction's columns");
         using Two = decltype(sum_pair(all, 0));
-        const unsigned down = Rows::first(), across = threadIdx.x % 4 * 2; // of its first sums
+        const unsigned down = Rows::first(thread()), across = thread() % 4 * 2; // of its first sums
         Sum *const begin = ACROSS ? chunk(across, down) + down % CHUNK : chunk(down, across) + across % CHUNK;
         const unsigned place = begin - sums;
 #pragma unroll
@@ -72,8 +81,8 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float, bool PAIRED = fals
 
         // A thread has the same run of every few rows.
         static constexpr unsigned APART = GROUP / (COLUMNS / RUN), RUNS = (HEIGHT + APART - 1) / APART;
-        __device__ unsigned down(unsigned i) const { return threadIdx.x % GROUP / (COLUMNS / RUN) + i * APART; }
-        __device__ unsigned across() const { return threadIdx.x % (COLUMNS / RUN) * RUN; }
+        __device__ unsigned down(unsigned i) const { return thread() % GROUP / (COLUMNS / RUN) + i * APART; }
+        __device__ unsigned across() const { return thread() % (COLUMNS / RUN) * RUN; }
         __device__ bool has(unsigned i) const { return across() < whole * RUN && down(i) < height; }
     };
 
@@ -107,9 +116,9 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float, bool PAIRED = fals
             given = next;
         }
 #pragma unroll 1
-        for (unsigned row = threadIdx.x % GROUP / LANES; row < part.height; row += GROUP / LANES)
+        for (unsigned row = thread() % GROUP / LANES; row < part.height; row += GROUP / LANES)
 #pragma unroll 1
-            for (unsigned column = part.whole * RUN + threadIdx.x % LANES; column < part.width; column += LANES) {
+            for (unsigned column = part.whole * RUN + thread() % LANES; column < part.width; column += LANES) {
                 const Sum sum = chunk(row, column)[column % CHUNK];
                 const unsigned down = part.row + row, across = part.column + column;
                 c.at(down, across) = narrow<Result>(epilogue(sum, down, across));
@@ -125,7 +134,7 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float, bool PAIRED = fals
     {
         if (part.height * part.width == 0) return;
         const unsigned box = part.row / TILE_M * ((TILE_M + 63) / 64) + part.row % TILE_M / 64;
-        const unsigned down = box * (GROUP / LANES) + threadIdx.x % GROUP / LANES;
+        const unsigned down = box * (GROUP / LANES) + thread() % GROUP / LANES;
         const unsigned across = part.column / TILE_N * ((TILE_N + 63) / 64) + part.column % TILE_N / COLUMNS;
         if (part.whole * RUN == part.width)
             add_runs(c, part, given, epilogue, down, across);
@@ -165,11 +174,11 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float, bool PAIRED = fals
     {
         typename Epilogue::template Added<1> all[COLUMNS / LANES];
 #pragma unroll 1
-        for (unsigned row = threadIdx.x % GROUP / LANES; row < part.height; row += GROUP / LANES) {
+        for (unsigned row = thread() % GROUP / LANES; row < part.height; row += GROUP / LANES) {
             typename Epilogue::template Added<1> of_row;
 #pragma unroll
             for (unsigned i = 0; i < COLUMNS / LANES; ++i) {
-                const unsigned column = i * LANES + threadIdx.x % LANES;
+                const unsigned column = i * LANES + thread() % LANES;
                 if (column >= part.width) continue;
                 typename Epilogue::template Added<1> added;
                 Sum sum[1] = {chunk(row, column)[column % CHUNK]};
@@ -182,7 +191,7 @@ template <bool ACROSS, unsigned HEIGHT, typename Sum = float, bool PAIRED = fals
         }
 #pragma unroll
         for (unsigned i = 0; i < COLUMNS / LANES; ++i) {
-            const unsigned column = i * LANES + threadIdx.x % LANES;
+            const unsigned column = i * LANES + thread() % LANES;
             epilogue.template put_columns<LANES>(all[i], slot_down, part.column + column, column < part.width);
         }
     }

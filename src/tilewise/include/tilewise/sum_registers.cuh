@@ -26,15 +26,15 @@ template <bool PAIRED> struct InstructionRows {
     static constexpr unsigned FURTHER = PAIRED ? 1 : 8;
 
     // The row that is this one of the warp's 16.
-    static __device__ unsigned of_warp(unsigned own)
+    static __device__ unsigned of_warp(unsigned own, unsigned thread = threadIdx.x)
     {
-        const unsigned warp = threadIdx.x % 128 / 32;
+        const unsigned warp = thread % 128 / 32;
         if (!PAIRED) return warp * 16 + own;
         return warp / 2 * 32 + own / 2 % 2 * 16 + warp % 2 * 8 + own / 4 % 2 * 4 + own % 2 * 2 + own / 8;
     }
 
     // The row of the thread's first sum.
-    static __device__ unsigned first() { return of_warp(threadIdx.x % 32 / 4); }
+    static __device__ unsigned first(unsigned thread = threadIdx.x) { return of_warp(thread % 32 / 4, thread); }
 };
 
 // How many sums such a register has.

@@ -90,7 +90,7 @@ ALONE = {"cluster": "1x1", "split": 1, "exchanged": 0}
 """What groups of rows need: every block walks over their tiles by itself."""
 MOST_SUMS_CHANGED = 128  # the same where something happens to them, which takes registers too
 MOST_TRANSPOSED_CHANGED = 144  # with the rows of A that are in registers
-MOST_TRANSPOSED_LIGHT = 160  # the same where it is done in boxes of 32 bits, which takes fewest
+MOST_TRANSPOSED_LIGHT = 160  # the same where it takes fewest: of 32 bits, in boxes, or exchanged
 MOST_PRODUCTS = {1: 192, 2: 192, 3: 112}
 """By the warpgroups that multiply: the same of sums and of those of a step beside them."""
 MOST_PRODUCTS_SCALED = 128  # the same with scales, where they have no registers of the warpgroup that copies
@@ -139,7 +139,7 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     halved = shape.consumers == 3 or operands.groups  # which have fewer registers, or keep more in them
     in_boxes = not operands.epilogue.is_plain or operands.c.itemsize == 1
     most = MOST_SUMS_CHANGED // (2 if halved else 1)
-    light = operands.c.itemsize == 4 and finished_in_boxes(operands, shape.exchanged)
+    light = operands.c.itemsize == 4 and (shape.exchanged or finished_in_boxes(operands, False))
     changed = MOST_TRANSPOSED_LIGHT if light else MOST_TRANSPOSED_CHANGED
     scarce = shape.transposes and shape.product_registers > changed
     if in_boxes and (shape.sum_registers > most or scarce):
