@@ -21,6 +21,7 @@ template <typename Form> struct StoredTile {
     static constexpr unsigned WARPGROUP = 128, ROWS_64 = Form::ROWS_64, COLUMNS = Form::COLUMNS;
     static constexpr bool TRANSPOSED = Form::TRANSPOSED;
     static constexpr unsigned REGISTERS = ROWS_64 * (COLUMNS / 2 + (Form::PAIRED ? 32 : 0)); // sums, and rows of two steps
+    static constexpr bool HAS_ROOM = !Form::PAIRED || REGISTERS < 160; // beside them
     static constexpr unsigned GIVEN_BYTES = sizeof(typename Fused::template Given<1>); // that it reads for an element
     static constexpr bool SCARCE = Form::SCARCE || (GIVEN_BYTES > 8 && ROWS_64 * COLUMNS >= 256);
 
@@ -37,7 +38,7 @@ template <typename Form> struct StoredTile {
     static constexpr bool ACROSS = TRANSPOSED && IN_BOXES;
     static constexpr unsigned BOX_HEIGHT = TRANSPOSED && COLUMNS < 64 ? COLUMNS : 64;
     using Box = ResultBox<Result, ACROSS, !ACROSS ? 64 : sizeof(Result) == 4 ? 32 : BOX_HEIGHT, Form::PAIRED>;
-    using BoxOfSums = SumBox<TRANSPOSED, BOX_HEIGHT, typename Form::Wide, Form::PAIRED>;
+    using BoxOfSums = SumBox<TRANSPOSED, BOX_HEIGHT, typename Form::Wide, Form::PAIRED, !HAS_ROOM>;
     // What boxes read along rows and columns, of a thread.
     struct Lines {
         typename Fused::template Given<Box::NEAR> given[Box::SUMS / Box::NEAR];
@@ -225,7 +226,7 @@ template <typename Form> struct StoredTile {
         constexpr unsigned FULL = COLUMNS / 64, REST = COLUMNS % 64; // boxes across, and columns of one more
         constexpr unsigned ALL = FULL + (REST > 0);
         // As registers allow: there are about as many for what is read ahead of two runs as 32.
-        constexpr bool ROOM = Form::WARPGROUPS < 3 && REGISTERS < 160 && !Fused::has_sums() &&
+        constexpr bool ROOM = Form::WARPGROUPS < 3 && HAS_ROOM && !Fused::has_sums() &&
                               sizeof(typename Fused::template Given<BoxOfSums::RUN>) <= 32;
         constexpr unsigned AHEAD = ROOM && BoxOfSums::Part::RUNS > 1 ? 2 : 1;
 #pragma unroll 1 // what happens to the sums is compiled once, not for each box

@@ -9,17 +9,18 @@
 
 // HEIGHT rows of 64 sums. Rows of an instruction are rows of C, or columns of C if they lie ACROSS. They may be PAIRED
 // (tilewise/sum_registers.cuh).
-template <bool ACROSS, unsigned HEIGHT, typename Sum = float, bool PAIRED = false> struct alignas(1024) SumBox {
+template <bool ACROSS, unsigned HEIGHT, typename Sum = float, bool PAIRED = false, bool SCARCE = false>
+struct alignas(1024) SumBox {
     using Rows = InstructionRows<PAIRED>;
     static constexpr unsigned COLUMNS = 64, CHUNK = 4, RUN = 8; // RUN: columns that a thread takes at once
     static constexpr unsigned LANES = 32, GROUP = 4 * LANES;
 
-    // NOTE: told of a thread beside PAIRED rows anew for each box. Else the compiler keeps all that follows from its number in
-    // registers, while products are under way that leave none.
+    // NOTE: if registers are SCARCE it is said anew for each box. Else the compiler keeps all that follows from a thread's number
+    // while products are under way, which leave no room for it.
     static __device__ unsigned thread()
     {
         unsigned thread = threadIdx.x;
-        if (PAIRED) asm volatile("" : "+r"(thread));
+        if (SCARCE) asm volatile("" : "+r"(thread));
         return thread;
     }
 
