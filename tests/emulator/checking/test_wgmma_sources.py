@@ -1,4 +1,4 @@
-"""Which bytes of shared memory the checker takes a wgmma to read: those that its descriptor names."""
+"""What the checker takes a wgmma to use: the bytes of shared memory that its descriptor names, and its registers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tilewise as tw
 from tests.harness.warpgroups import THREADS, Operand, descriptor, whole
 
 _ROOM, _PIECE = 2048, 16
+_FENCE, _WAIT = "wgmma.fence.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"
 # A thread stores to the first and to the last byte of every 16 of shared memory in turn, each by a line of its own.
 _STORES = [
     f"@%p st.shared.u8 [s+{at}], %v0;"
@@ -54,3 +55,30 @@ def test_stores_are_faults_where_the_matrix_lies_and_nowhere_else(name: str, kin
     stores = {side.ptx_line - first for item in found if (side := item.now if is_late else item.before)}
     pieces = {int(at) // _PIECE for at in right.places().flat}
     assert stores == {2 * piece + end for piece in pieces for end in (0, 1)}
+
+
+@pytest.mark.parametrize("register", ["%d0", "%d7", "%a0", "%a3", "%m"])
+@pytest.mark.parametrize("kind", ["register-in-flight", "unfenced-register"])
+def test_no_register_of_a_product_is_written_behind_the_fence_or_while_it_flies(
+    register: str, kind: str
+) -> None:
+    """Sums, elements of A, and the metadata that say which of those there are; in the places mended nothing is found."""
+    right, write = Operand(16, 16, 32, 0, False, 0, 128, 512), f"add.u32 {register}, %t, 1;"
+    *before, multiply, commit = product(right)
+    multiply = (
+        multiply.replace("mma_async", "mma_async.sp").replace("k16", "k32").replace("%r,", "%r, %m, 0,")
+    )
+    flies = [*before, multiply, commit]
+    if kind == "register-in-flight":
+        faulty, mended = [*flies, write, _WAIT], [*flies, _WAIT, write]
+    else:
+        faulty, mended = (
+            [*before, write, multiply, commit, _WAIT],
+            [*before, write, _FENCE, multiply, commit, _WAIT],
+        )
+    for lines, kinds in ((faulty, {kind}), (mended, set())):
+        kernel = tw.Kernel.from_ptx(whole(["mov.b32 %m, 0x44444444;", *lines], _ROOM), "k")
+        found = kernel.check(1, THREADS, [np.zeros(4)] * 5)
+        assert {item.kind for item in found} - {
+            "unset"
+        } == kinds  # nothing was stored to the matrix in shared memory

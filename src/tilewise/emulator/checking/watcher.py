@@ -32,7 +32,7 @@ from tilewise.emulator.llvm.emit import LANES, NULL, Value
 from tilewise.emulator.lowering.context import Context, Watcher
 from tilewise.emulator.lowering.values import read
 from tilewise.emulator.lowering.watch import Touch, named_space, touches
-from tilewise.emulator.operations.operands import reads, registers_in, writes
+from tilewise.emulator.operations.operands import reads, registers_in, wgmma_registers, writes
 from tilewise.emulator.operations.operation import BarrierUse, GroupUse
 from tilewise.emulator.operations.registry import operation_of
 from tilewise.emulator.ptx.syntax import Immediate, Instruction, Operand, Register, Vector, items_of
@@ -369,9 +369,8 @@ class Checker(Watcher):
         self._call("tw_check_landed", self.e.mask(), keep, kind, int("read" in instruction.parts))
 
     def _product(self, instruction: Instruction) -> None:
-        vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
-        used = {name for vector in vectors for name in registers_in(vector)} & set(self.numbers)
-        places = sorted(self.numbers[name] for name in used)
+        used = {name for names in wgmma_registers(instruction) for name in names}
+        places = sorted(number for name, number in self.numbers.items() if name in used)
         count = self.e.const("i64", len(places))
         self._call("tw_check_used", self.e.constant_table(places), count, instruction.line)
         for descriptor, of_a, rows, bricks, across in matrices_of(self.e, instruction):

@@ -1,4 +1,4 @@
-"""What a ``wgmma`` in flight uses: registers, which are its sums and elements of A, and matrices in shared memory.
+"""What a ``wgmma`` in flight uses: its registers, of sums, elements of A and metadata, and matrices in shared memory.
 
 From its issue until the warp has waited for its group no instruction may touch the registers. A write before the
 issue has to be ordered by ``wgmma.fence``. A table of each warp has for every such register the line that wrote it
