@@ -294,6 +294,25 @@ RACES = [
         arch="sm_90a",
     ),
     Case(
+        "read_between_arriving_and_waiting",
+        "racecheck",
+        "read-write",
+        """
+    __shared__ int s[64];
+    u32 v = 0;
+    if (B == 0) s[T] = T;                                                                     //!
+    asm volatile("barrier.cluster.arrive;" ::: "memory");
+    asm volatile("barrier.cluster.wait;" ::: "memory");                                        //+
+    if (B == 1) asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(remote(at(s + T), 0)) : "memory"); //!
+    asm volatile("barrier.cluster.wait;" ::: "memory");                                        //-
+    cluster();
+    y[B * n + T] = v;
+""",
+        grid=2,
+        cluster=2,
+        arch="sm_90a",
+    ),
+    Case(
         "to_a_neighbour",
         "racecheck",
         "read-write",

@@ -373,4 +373,17 @@ MEETINGS = [
 """,
         block=96,
     ),
+    _case(
+        "every_barrier_of_a_block",
+        """
+    __shared__ int s[128];
+    for (int i = 0; i < 16; i++) {
+        s[T] = i;
+        meet(i, 128);
+        y[T] += s[127 - T];
+        meet(15 - i, 128);
+    }
+""",
+        block=128,
+    ),
 ]

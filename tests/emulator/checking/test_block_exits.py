@@ -41,3 +41,34 @@ def test_a_block_exits_too_early_whichever_way_its_lanes_do(exits: str) -> None:
     assert (found.kind, found.count) == ("early-exit", 1), str(found)
     for order in ("eager", "late", 3):
         assert not kernel.check(2, 64, [y, 0], cluster=2, order=order)
+
+
+def test_one_warp_that_has_waited_for_the_others_keeps_the_block_alive() -> None:
+    """It need not be the last that exits: as long as it was there, so was the memory that others read."""
+    text = (
+        HEAD
+        + """extern "C" __global__ void gone(int *y, int *flags, int waits) {
+    __shared__ int s[64];
+    volatile int *done = flags + 1;
+    u32 v = 0;
+    s[T] = T;
+    cluster();
+    if (B == 0 && T == 0) {
+        asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(remote(at(s), 1)) : "memory");
+        asm volatile("red.release.cluster.global.add.u32 [%0], 1;" :: "l"(flags) : "memory");
+        y[0] = v;
+    }
+    if (B == 1 && T == 0) {
+        while (!v && waits) asm volatile("atom.acquire.cluster.global.add.u32 %0, [%1], 0;" : "=r"(v) : "l"(flags) : "memory");
+        while (!v) asm volatile("atom.relaxed.cluster.global.add.u32 %0, [%1], 0;" : "=r"(v) : "l"(flags) : "memory");
+        *done = 1;
+    }
+    if (B == 1 && WARP == 1) while (!*done) {}
+}"""
+    )
+    kernel = tw.Kernel(text, "gone", "sm_90a")
+    for order in ("eager", "late", 3):
+        for waits in (0, 1):
+            given = [np.zeros(1, np.int32), np.zeros(2, np.int32), waits]
+            found = [item.kind for item in kernel.check(2, 64, given, cluster=2, order=order)]
+            assert found == ["early-exit"] * (1 - waits), (order, waits)

@@ -64,3 +64,42 @@ def test_a_flag_of_the_block_s_scope_orders_threads_of_one_block(scope: str, blo
         early = [item for item in found if item.now and "// the reader" in item.now.text]
         assert [item.kind for item in early] == ["read-write"] * (scope == "cta" and blocks > 1), order
         assert bool(found) == bool(early)
+
+
+HANDED_ON = """extern "C" __global__ void passed(int *flags, int *value, int *out)
+{
+    volatile int *own = flags, *far = flags + 1;
+    if (blockIdx.x == 0 && threadIdx.x == WRITER) {
+        *value = 7; // the writer
+        WRITERS_FENCE;
+        *own = 1;
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 96 - WRITER) {
+        while (!*own) {}
+        FENCE;
+        *far = 1;
+    }
+    if (blockIdx.x == 1 && threadIdx.x == 0) {
+        while (!*far) {}
+        __threadfence();
+        out[0] = *value; // the reader
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("writer", [32, 64])
+@pytest.mark.parametrize("writers_fence", ["__threadfence_block()", "__threadfence()"])
+@pytest.mark.parametrize("fence", ["", "__threadfence_block()", "__threadfence()"])
+def test_a_warp_hands_on_what_its_own_fence_covers(writer: int, writers_fence: str, fence: str) -> None:
+    """What a neighbour's fence covered, of whichever scope, its flag does not release; nor does it to another block
+    what a fence of its block covered."""
+    words = {"WRITERS_FENCE": writers_fence, "WRITER": str(writer), "FENCE": fence}
+    text = HANDED_ON
+    for name, word in words.items():
+        text = text.replace(name, word)
+    kernel = tw.Kernel(text, "passed", "sm_90")
+    for order in ("eager", "late", 3):
+        given = [np.zeros(2, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)]
+        found = {item.kind for item in kernel.check(2, 128, given, order=order)}
+        assert found == (set() if fence == "__threadfence()" else {"read-write"}), order
