@@ -229,6 +229,32 @@ def test_a_loop_with_two_ways_in(device: tw.devices.Device) -> None:
         assert out[t] == s % 2**32
 
 
+@every_order
+def test_lanes_that_leave_two_loops_of_one_end_wait_for_those_still_in_either(device: tw.devices.Device) -> None:
+    """A switch goes back to the inner loop, to the outer one, or out of both, where the lanes go on together; some of
+    the warp never came."""
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out) {
+.reg .b32 %t, %i, %j, %n, %m, %go; .reg .b64 %at, %w; .reg .pred %p;
+ld.param.u64 %at, [out]; mov.u32 %t, %tid.x; mul.wide.u32 %w, %t, 4; add.u64 %at, %at, %w;
+setp.ge.u32 %p, %t, 20; @%p bra LAST;
+mov.u32 %i, 0; shr.u32 %n, %t, 2; and.b32 %m, %t, 3;
+OUTER: add.u32 %i, %i, 1; mov.u32 %j, 0;
+INNER: add.u32 %j, %j, 1;
+setp.lt.u32 %p, %i, %n; selp.u32 %go, 1, 2, %p; setp.lt.u32 %p, %j, %m; selp.u32 %go, 0, %go, %p;
+WAYS: .branchtargets INNER, OUTER, TOGETHER;
+brx.idx %go, WAYS;
+TOGETHER: activemask.b32 %m; st.global.u32 [%at], %m;
+LAST: ret; }"""
+    ends = Program(parse(text), "k", (32, 1, 1)).flow.loop_end
+    assert len(ends) == 2 and len(set(ends.values())) == 1
+    out = np.zeros(32, np.uint32)
+    tw.Kernel.from_ptx(text, "k")(1, 32, [out], device=device, timeout=20.0)
+    np.testing.assert_array_equal(out, [0xFFFFF] * 20 + [0] * 12)
+
+
 @pytest.mark.parametrize("waits", [0, 1])
 @pytest.mark.parametrize("way", [0, 1])
 @every_order
