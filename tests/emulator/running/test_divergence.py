@@ -230,7 +230,9 @@ def test_a_loop_with_two_ways_in(device: tw.devices.Device) -> None:
 
 
 @every_order
-def test_lanes_that_leave_two_loops_of_one_end_wait_for_those_still_in_either(device: tw.devices.Device) -> None:
+def test_lanes_that_leave_two_loops_of_one_end_wait_for_those_still_in_either(
+    device: tw.devices.Device,
+) -> None:
     """A switch goes back to the inner loop, to the outer one, or out of both, where the lanes go on together; some of
     the warp never came."""
     text = """.version 8.0

@@ -457,6 +457,28 @@ shl.b32 %c, %b, 30; sub.u32 %d, %c, %a; cvt.u64.u32 %l, %d; ret; }"""
     assert made.fast.shapes["%l"] is None and not made.fast.guarded
 
 
+@pytest.mark.parametrize("count", range(1, 6))
+def test_what_a_register_holds_at_first_is_not_taken_for_what_comes_down_to_it_later(count: int) -> None:
+    """Registers hand on a number turn by turn, the one behind before the one in front: each begins as the same number,
+    and the last one, by which the lanes lie apart, hears as the last that another comes."""
+    down = " ".join(f"mov.u32 %d{i}, %d{i - 1};" for i in range(count - 1, 0, -1))
+    program = f"""
+.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 out) {{
+.reg .pred %p; .reg .b32 %t, %i, %d<{count}>, %x, %s; .reg .b64 %out, %l;
+mov.u32 %t, %tid.x; mov.u32 %s, 0; mov.u32 %i, 0; {" ".join(f"mov.u32 %d{i}, 4;" for i in range(count))}
+AGAIN: mul.lo.u32 %x, %t, %d{count - 1}; mad.lo.u32 %s, %s, 3, %x;
+{down} add.u32 %d0, %d0, 4; add.u32 %i, %i, 1; setp.lt.u32 %p, %i, 7; @%p bra AGAIN;
+ld.param.u64 %out, [out]; mul.wide.u32 %l, %t, 4; add.u64 %out, %out, %l; st.global.u32 [%out], %s; ret; }}"""
+    out, factor = np.zeros(32, np.uint32), 0
+    tw.Kernel.from_ptx(program, "k")(1, 32, [out], device="emulator")
+    for turn in range(7):
+        factor = 3 * factor + 4 + 4 * max(turn - count + 1, 0)
+    np.testing.assert_array_equal(out, np.arange(32) * factor)
+
+
 # -- the builds that run -----------------------------------------------------------------------------
 ALONG = """
 .version 9.0
