@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.harness.many import Array, run
+from tests.harness.many import Array, refused, run
 
 _SEED = np.random.SeedSequence()
 _RNG = np.random.default_rng(_SEED)
@@ -221,3 +221,18 @@ def test_doubles() -> None:
         assert [str(value) for value in found] == [str(value) for value in wanted], name
         assert found.view(np.uint64)[-1] == 0x7FFF_FFFF_0000_0000
     assert _run("rcp.approx.ftz.f64", np.array([2.0**1023]))[0] == 0, "a subnormal result is flushed"
+
+
+@pytest.mark.parametrize(
+    ("instruction", "why"),
+    [
+        ("ex2.approx.bf16 %h0, %h1;", "it must be .ftz"),
+        ("ex2.approx.bf16x2 %r0, %r1;", "it must be .ftz"),
+        ("ex2.approx.ftz.f16x2 %r0, %r1;", "the modifier .ftz"),
+        ("tanh.approx.ftz.bf16x2 %r0, %r1;", "the modifier .ftz"),
+        ("ex2.f32 %r0, %r1;", "approximate"),
+    ],
+)
+def test_which_functions_flush_is_said(instruction: str, why: str) -> None:
+    """Powers of 2 in bfloat16, alone or in pairs, must, and others of two bytes must not."""
+    assert why in refused(instruction)

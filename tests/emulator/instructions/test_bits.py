@@ -556,7 +556,7 @@ REFUSED = [
     "mad.lo.sat.s32 %r1, %r2, %r3, %r1", "mad.hi.sat.u32 %r1, %r2, %r3, %r1", "mul.hi.sat.s64 %l1, %l2, %l3",
     "and.u32 %r1, %r2, %r3", "or.b8 %c1, %c2, %c3", "cnot.pred %p, %q", "shl.u32 %r1, %r2, %r3",
     "lop3.b64 %l1, %l2, %l3, %l1, 5", "lop3.b32 %r1, %r2, %r3, %r1, %r2",
-    "lop3.b32 %r1, %r2, %r3, %r1, 256", "lop3.xor.b32 %r1|%p, %r2, %r3, %r1, 5, %q",
+    "lop3.b32 %r1, %r2, %r3, %r1, 256", "lop3.xor.b32 %r1|%p, %r2, %r3, %r1, 5, %q", "lop3.and.or.b32 %r1|%p, %r2, %r3, %r1, 5, %q",
     "shf.l.b32 %r1, %r2, %r3, %r1", "shf.wrap.b32 %r1, %r2, %r3, %r1", "shf.l.wrap.b64 %l1, %l2, %l3, %r1",
     "popc.u32 %r1, %r2", "clz.b16 %r1, %h2", "bfind.b32 %r1, %r2", "brev.b16 %h1, %h2",
     "bfe.b32 %r1, %r2, %r3, %r1", "bfi.u32 %r1, %r2, %r3, %r1, %r2", "bmsk.b32 %r1, %r2, %r3",

@@ -614,7 +614,14 @@ def test_a_copy_reaches_only_the_blocks_own_memory(order: Order) -> None:
             "mbarrier.check_layout.layout::v0.shared::cluster.b64 %p, [%r0];",
             "the block's own shared memory alone",
         ),
-        ("mbarrier.arrive.shared::cluster.b64 %l0, [%r0];", "gives no state"),
+        *(
+            (f"mbarrier.{verb}.shared::cluster.b64 %l0, [%r0]{more};", "gives no state: write _")
+            for verb, more in (
+                ("arrive", ""),
+                ("arrive_drop", ", 2"),
+                ("arrive.expect_tx.relaxed.cluster", ", 8"),
+            )
+        ),
         ("griddepcontrol.launch;", "launch_dependents or griddepcontrol.wait"),
         ("fence.proxy.texture;", ".texture is not supported"),
         ("fence.proxy.tensormap::generic.acquire.gpu;", "2 operands"),

@@ -287,3 +287,16 @@ def test_other_forms_are_refused_by_name(instruction: str, why: str) -> None:
     said = refused(instruction.replace("{r}", _D4))
     assert why in said, said
     assert "wgmma" in said
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "b1"])
+def test_which_widths_there_are(kind: str) -> None:
+    """The ISA's tables: multiples of 8 up to 256, of which integers and bits have those of 16, and 8 and 24. With any of
+    them it is the registers that are too few here, not the shape that is wrong."""
+    whole, bits = kind in ("s8", "u8", "b1"), 256 // BITS[kind]
+    words = f"s32.{kind}.{kind}{'.and.popc' * (kind == 'b1')}" if whole else f"f32.{kind}.{kind}"
+    numbers = "" if whole else ", 1, 1, 0, 0" if BITS[kind] == 16 else ", 1, 1"
+    for n in (0, 4, 16, 20, 24, 32, 40, 48, 56, 104, 120, 128, 136, 240, 248, 256, 264, 272):
+        said = refused(f"wgmma.mma_async.sync.aligned.m64n{n}k{bits}.{words} {_D4}, %l0, %l1, %p{numbers};")
+        good = 8 <= n <= 256 and (n % 16 == 0 or n == 24 if whole else n % 8 == 0)
+        assert ("registers" in said, "not the shape" in said) == (good, not good), (n, said)

@@ -214,8 +214,12 @@ def test_elements_of_arrays(rng: np.random.Generator) -> None:
         ".reg .s32 m; mov.s32 m, -1; ld.global.u32 %d, words[m+2];": 2,
     }
     agree(cases, a, extra)
-    with pytest.raises(PtxError, match="an element of an array does not fit here"):
-        results(["add.u32 %d, words[1], 2;"], a, extra)
+    for line in (
+        "add.u32 %d, words[1], 2;",
+        "mov.u64 %l, words[%t];",
+    ):  # an address, which is not known as it is compiled
+        with pytest.raises(PtxError, match="an element of an array does not fit here"):
+            results([line], a, extra)
 
 
 SWAP = """.func (.reg .v2 .b32 o) swap(.reg .v2 .b32 v, .reg .b32 more)
@@ -470,20 +474,27 @@ def test_old_habits_end_with_their_versions() -> None:
 
 
 def test_what_a_line_leaves_out_is_as_it_is_said_before_or_as_a_rule() -> None:
-    """Of two alignments the first is the parameter's own; a line of the source that is none changes nothing."""
+    """Of two alignments the first is the parameter's own; a line of the source that is none changes nothing,
+    and what no line was said of has none."""
     module = parse("""
 .version 8.0 .target sm_90 .address_size 64 .file 1 "a.cu"
 .entry k(.param .align 16 .b64 .ptr .global .align 1 p) .reqnctapercluster 2 { .loc 1 7 3
   membar.cta;
   .loc 1 0 0
   ret; }
-.entry j() .reqnctapercluster 2, 3 { ret; }
+.entry j() .reqnctapercluster 2, 3 { membar.cta; .loc 1 9 1
+  ret; }
+.entry i() { ret; }
 """)
-    k, j = module.function("k"), module.function("j")
-    assert k is not None and j is not None
+    k, j, i = (module.function(name) for name in "kji")
+    assert k is not None and j is not None and i is not None
     assert [parameter.align for parameter in k.parameters] == [16]
     assert (k.cluster, j.cluster) == ((2, 1, 1), (2, 3, 1))
-    assert [item.source for item in k.body if isinstance(item, Instruction)] == [7, 7]
+    assert [[item.source for item in one.body if isinstance(item, Instruction)] for one in (k, j, i)] == [
+        [7, 7],
+        [0, 9],
+        [0],
+    ]
 
 
 def test_lines_are_counted_through_comments_and_braces() -> None:
