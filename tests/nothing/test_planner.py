@@ -221,6 +221,24 @@ def test_a_kernel_without_scales_of_terms_refuses_them(scaled: Literal["a", "b"]
     assert "vector" not in {one.spec.name for one in list_candidates(operands, H200)[0]}
 
 
+@pytest.mark.parametrize("lines", [0, 1, 128])
+@pytest.mark.parametrize("kernel", [name for name, spec in KERNELS.items() if spec.scales_terms])
+def test_lines_that_share_scales_are_as_many_as_the_kernel_is_built_for(kernel: str, lines: int) -> None:
+    """Neither fewer nor more: it would read scales of other lines, or none."""
+    spec, epilogue = KERNELS[kernel], None
+    if lines:
+        shapes = {"x": (256 // lines, 2), "y": (2, 256 // lines)}
+        scales = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+        epilogue = tw.epilogue("scaled(acc, x, y)", **scales)
+    operands = operands_of(256, 256, 256, dtype="int8", layout="nt", epilogue=epilogue)
+    fitting = spec.complete(spec.for_types(operands))
+    for operand in "ab":
+        for given in (0, 1, 128):
+            error = spec.why_not_operands(operands, {**fitting, f"scales_{operand}": given})
+            wrong = f"scales_{operand} must be {lines}, as the scales of {operand} are, not {given}"
+            assert str(error) == (wrong if given != lines else "None")
+
+
 @pytest.mark.parametrize("groups", [0, 1, 3])
 def test_scales_of_b_may_be_the_same_along_k_in_groups_even_in_a_single_one(groups: int) -> None:
     scales = {"x": np.ones((128, 2), np.float32), "y": np.ones((1, 1), np.float32)}
