@@ -233,10 +233,10 @@ def test_lines_that_share_scales_are_as_many_as_the_kernel_is_built_for(kernel: 
     operands = operands_of(256, 256, 256, dtype="int8", layout="nt", epilogue=epilogue)
     fitting = spec.complete(spec.for_types(operands))
     for operand in "ab":
-        for given in (0, 1, 128):
-            error = spec.why_not_operands(operands, {**fitting, f"scales_{operand}": given})
-            wrong = f"scales_{operand} must be {lines}, as the scales of {operand} are, not {given}"
-            assert str(error) == (wrong if given != lines else "None")
+        for built in (0, 1, 128):
+            error = spec.why_not_operands(operands, {**fitting, f"scales_{operand}": built})
+            wrong = f"scales_{operand} must be {lines}, as the scales of {operand} are, not {built}"
+            assert str(error) == (wrong if built != lines else "None")
 
 
 @pytest.mark.parametrize("groups", [0, 1, 3])

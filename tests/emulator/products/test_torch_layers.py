@@ -260,6 +260,8 @@ def test_a_model_that_is_one_layer() -> None:
     with patch(layer) as patched:
         assert str(patched) == "1 of 1 linear layers swapped\n(the model)  3 → 2" and type(layer) is Linear
     assert type(layer) is nn.Linear and "activation" not in vars(layer)
+    none = "linear layers swapped\n(the model)  left  was not selected"
+    assert str(patch(layer, select=lambda name, one: False)) == f"0 of 1 {none}"
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     assert patch(model, fuse=False).swapped[0].activation is None and type(model[1]) is nn.ReLU
     with pytest.raises(ArgumentError, match=r"model must be a torch\.nn\.Module, not 'list'"):

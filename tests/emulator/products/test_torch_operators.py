@@ -123,17 +123,19 @@ def test_one_pass_gives_a_biass_gradient_only_if_nothing_else_goes_into_it(
         assert sums == [not penalised]
 
 
-def test_any_operand_may_need_a_gradient() -> None:
+@pytest.mark.parametrize("keeps", [True, False])
+def test_any_operand_may_need_a_gradient(keeps: bool) -> None:
+    """Whether what the activation was given was kept or is computed anew, of operands that need none themselves."""
+
+    def ours(x: Any, weight: Any, bias: Any, residual: Any) -> Any:
+        if keeps:
+            return tw.linear(x, weight, bias, activation="gelu", residual=residual)
+        return torch.ops.tilewise._product(x, weight.mT, bias, None, residual, "gelu")[0]
+
     for needs in range(16):
-        x, weight, bias, residual = (
-            random(*shape, grad=bool(needs >> i & 1))
-            for i, shape in enumerate([(2, 4), (3, 4), (3,), (2, 3)])
-        )
-        assert_same(
-            lambda *args: tw.linear(*args[:3], activation="gelu", residual=args[3]),
-            lambda *args: linear(*args[:3], "gelu", args[3]),
-            *(x, weight, bias, residual),
-        )
+        shapes = [(2, 4), (3, 4), (3,), (2, 3)]
+        inputs = (random(*shape, grad=bool(needs >> i & 1)) for i, shape in enumerate(shapes))
+        assert_same(ours, lambda *args: linear(*args[:3], "gelu", args[3]), *inputs)
 
 
 STACKS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
