@@ -107,6 +107,8 @@ def test_host_code_in_a_header_is_told_what_nvrtc_takes() -> None:
     source = '#include "own.h"\n__global__ void f(float *x) { *x = 1; }\n'
     assert "#ifndef __CUDACC_RTC__" in refused(source, headers={"own.h": "inline int g() { return 1; }\n"})
     assert "__CUDACC_RTC__" not in refused("__global__ void f(float *x) { *y = 1; }")
+    wrong = source.replace("*x = 1", "*y = 1")  # of which something else is told too
+    assert "#ifndef __CUDACC_RTC__" in refused(wrong, headers={"own.h": "inline int g() { return 1; }\n"})
 
 
 @pytest.mark.parametrize(

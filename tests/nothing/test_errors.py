@@ -127,6 +127,11 @@ CASES: dict[str, Case] = {
         ArgumentError,
         ("c", "must be given with beta"),
     ),
+    "sums of the columns of a vector": (
+        lambda: matmul(np.ones(3), np.ones((3, 4)), epilogue=epilogue("column_sums(p, acc)", p=np.zeros(4))),
+        ArgumentError,
+        ("p", "of a result with rows and columns", "(4,)"),
+    ),
     "weights of another width": (
         lambda: linear(np.ones((2, 3)), np.ones((4, 5))),
         ArgumentError,

@@ -36,6 +36,20 @@ def test_jax_arrays(dtype: str) -> None:
     np.testing.assert_array_equal(np.asarray(result), values)
 
 
+def test_xla_is_told_of_each_platforms_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name under which the primitive asks for it, and by the interface whose frames it reads."""
+    primitive = pytest.importorskip("tilewise.interop.jax.primitive")
+    told: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(jax.ffi, "pycapsule", lambda handler: handler)
+    monkeypatch.setattr(
+        jax.ffi,
+        "register_ffi_target",
+        lambda name, handler, platform, api_version: told.append((name, platform, handler, api_version)),
+    )
+    primitive._register()
+    assert told == [(primitive.TARGET, name, primitive.handlers[name], 1) for name in ("cpu", "CUDA")]
+
+
 def test_jax_results_of_any_shape() -> None:
     view = interop.view("a", jax.numpy.ones((2, 3)))
     for shape in ((), (0, 3), (7,), (2, 3, 4)):

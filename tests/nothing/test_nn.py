@@ -30,7 +30,7 @@ from tilewise.nn.float64_model import Float64Model
 from tilewise.nn.launch_shapes import shape_backward, shape_classify, shape_forward, updates_at_once
 from tilewise.nn.network import Network, join_halves, split_weights
 from tilewise.nn.tiles import tile_halves, tile_velocities, untile_halves, untile_velocities
-from tilewise.nn.trainer import STEPS_IN_GRAPH, order_samples
+from tilewise.nn.trainer import STEPS_IN_GRAPH, Trainer, order_samples
 from tilewise.nn.training import EpochFigures, TrainingFigures, _train_epoch
 from tilewise.toolchain import cache
 
@@ -593,6 +593,18 @@ def test_weights_begin_otherwise_in_each_layer_and_for_each_seed() -> None:
     ]
     for i, one in enumerate(drawn):
         assert not any(np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.5 for other in drawn[:i])
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_what_is_read_of_the_last_batch_lies_where_that_one_put_it(at_once: int) -> None:
+    """Batches that update layers at once have a place each; those of which nothing is learnt all have the first."""
+    trainer: Any = Trainer.__new__(Trainer)
+    places = SimpleNamespace(numpy=lambda: np.arange(at_once))
+    trainer._launches = SimpleNamespace(at_once=at_once, outputs=[places], of_batches=lambda *_: [])
+    for graded, batches in itertools.product((True, False), range(1, 9)):
+        trainer.start(graded, batches)
+        trainer.start(not graded, 0)  # of none
+        assert trainer.read_outputs() == [(batches - 1) % at_once if graded else 0]
 
 
 def test_a_graph_ends_with_an_update() -> None:

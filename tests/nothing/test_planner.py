@@ -425,6 +425,20 @@ def test_rows_of_a_table() -> None:
     assert {row.copies for row in rows} == {""}
 
 
+@pytest.mark.parametrize("kernel", ["general", "simt", "vector", "mma", "wgmma"])
+def test_a_row_tells_of_each_setting_that_is_not_as_usual(kernel: str) -> None:
+    """Of a switch too that is off where it is on as a rule, or on where it is off."""
+    dtype, m = "float32" if kernel == "simt" else "bfloat16", 1 if kernel == "vector" else 512
+    operands = operands_of(m, 512, 512, dtype=dtype)
+    found = choose(operands, H200, specs=(KERNELS[kernel],)).plan(operands, H200)
+    said_elsewhere = {"element", "result", "stages", "split", "raster"}
+    for name, values in KERNELS[kernel].settings.items():
+        for value in values if name not in said_elsewhere else ():
+            (row,) = plan_rows([replace(found, parameters={**found.parameters, name: value})])
+            told = f"{name} {value}" in row.settings.split(", ")
+            assert told if value != values[0] else not told or value not in (0, 1), (name, value)
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 5), (5, 0, 5), (5, 5, 0), (0, 0, 0)])
 def test_a_product_with_nothing_to_do_has_a_plan(m: int, n: int, k: int) -> None:
     for dtype in DTYPES:

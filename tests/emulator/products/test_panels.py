@@ -15,6 +15,7 @@ from tilewise.explain.explanation import Explanation
 from tilewise.explain.panels.banks import make_banks
 from tilewise.explain.panels.load import make_load
 from tilewise.explain.panels.order import make_order
+from tilewise.explain.panels.tiles import make_tiles
 from tilewise.explain.subject import Subject
 from tilewise.explain.svg import Drawing
 from tilewise.instruments.block_views import Pattern
@@ -245,6 +246,26 @@ def test_without_machine_code_an_explanation_says_how_a_verdict_is_had() -> None
     subject = SimpleNamespace(profile=SimpleNamespace(verdict=None))
     (said,) = Explanation(cast(Subject, subject)).verdict
     assert said.startswith("no verdict: of foreign PTX") and "pip install nvidia-nvjitlink" in said
+
+
+def test_tiles_of_a_step_lie_where_the_step_is() -> None:
+    """Of a block whose share of K begins in the middle: of A the step's columns, of B its rows, and the tile of C."""
+    subject = SimpleNamespace(
+        owners=SimpleNamespace(first_row=4, rows=8, first_column=10, columns=5),
+        steps=[SimpleNamespace(first=at, end=at + 4, event=at) for at in (16, 20, 24)], sizes=(16, 20, 32),
+    )  # fmt: skip
+    panel = make_tiles(cast(Subject, subject))
+    assert panel is not None
+    frames = dict(zip("abc", marks(panel.figure, "rect")[:3], strict=True))
+    found = {}
+    for name, mark in zip("abc", marks(panel.figure, "rect", "moving"), strict=True):
+        left, top, right, bottom = frames[name].box
+        rows, columns = {"a": (16, 32), "b": (32, 20), "c": (16, 20)}[name]
+        down, across = (bottom - top) / rows, (right - left) / columns
+        x, y, end, last = mark.box
+        places = ((y - top) / down, (last - top) / down, (x - left) / across, (end - left) / across)
+        found[name] = tuple(round(place, 1) for place in places)
+    assert found == {"a": (4, 12, 16, 20), "b": (16, 20, 10, 15), "c": (4, 12, 10, 15)}
 
 
 @pytest.mark.parametrize("raster", [*ORDERS])

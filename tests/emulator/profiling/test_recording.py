@@ -259,6 +259,18 @@ def test_elements_that_are_loaded_are_not_those_that_are_stored() -> None:
         assert (extents.first_column.tolist(), extents.last_column.tolist()) == ([first], [6 + first])
 
 
+def test_one_element_is_one() -> None:
+    """What a single thread loads and stores, an element each."""
+    recording = tw.Kernel('extern "C" __global__ void one(float *x) { x[9] = x[5]; }', "one", "sm_90").record(
+        1, 1, [np.ones((4, 4), "float32")]
+    )
+    for kind, place in ((EventKind.LOAD, (1, 1)), (EventKind.STORE, (2, 1))):
+        moves, extents = recording.touched("x", kind), recording.extents("x", kind)
+        assert [*zip(moves.row.tolist(), moves.column.tolist(), strict=True)] == [place]
+        found = [extents.first_row, extents.last_row, extents.first_column, extents.last_column]
+        assert [one.tolist() for one in found] == [[place[0]], [place[0]], [place[1]], [place[1]]]
+
+
 def test_of_a_block_that_writes_nothing_there_are_no_owners() -> None:
     source = NAIVE.replace("float s = 0;", "float s = 0; if (blockIdx.x) return;")
     arrays = [np.ones(shape, "float32") for shape in ((64, 48), (48, 32), (64, 32))]

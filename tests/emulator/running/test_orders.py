@@ -165,6 +165,24 @@ def test_the_blocks_of_a_cluster_stay_together(order: Order) -> None:
     assert all(len({block // 4 for block in drawn[at : at + 4]}) == 1 for at in range(0, 24, 4))
 
 
+MEET = """
+extern "C" __global__ void meet(volatile int *came, int *passed, int *order)
+{
+    atomicAdd((int *)came, 1);
+    while (*came < gridDim.x) {}
+    order[atomicAdd(passed, 1)] = blockIdx.x;
+}
+"""
+
+
+@pytest.mark.parametrize(("order", "passed"), [("eager", [5, 0, 1, 2, 3, 4]), ("late", [0, 5, 4, 3, 2, 1])])
+def test_blocks_that_wait_for_the_last_one_go_on_in_their_order(order: Order, passed: list[int]) -> None:
+    """The last one that starts meets all; of the others that goes next which started first."""
+    one, two, found = (np.zeros(size, np.int32) for size in (1, 1, 6))
+    tw.Kernel(MEET, "meet", "sm_90")(6, 1, [one, two, found], device=open_emulator(order, 1))
+    assert found.tolist() == passed
+
+
 LAST = """
 extern "C" __global__ void last(int *parts, int *count, int *out, int careless)
 {
