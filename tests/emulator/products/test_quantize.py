@@ -154,13 +154,12 @@ def assert_as_numpy(x: Any, dtype: str, element: str, axis: int | None, block: A
 @pytest.mark.parametrize("dtype", TYPES)
 def test_numbers_beside_the_middle_of_two_are_rounded_once(dtype: str) -> None:
     """To the nearer one, however little is missing: by way of another type they would come to the middle first."""
-    kind = getattr(ml_dtypes, dtype, dtype)
-    most = 127 if dtype == "int8" else float(ml_dtypes.finfo(kind).max)
+    kind, most = getattr(ml_dtypes, dtype, dtype), np.float32(module.MOST[dtype])
     below = np.arange(4, 126) if dtype == "int8" else np.arange(0x20, 0x78, dtype=np.uint8).view(kind)
     exact = np.unique(below.astype(np.float32))
     middle = (exact[1:] + exact[:-1]) / 2
     x = np.stack([np.nextafter(middle, np.float32(way)) for way in (0, np.inf)])
-    x = np.concatenate([x, np.full((2, 1), most, np.float32)], axis=1)
+    x = np.concatenate([x, np.full((2, 1), most)], axis=1)
     found, (lower, upper) = tw.quantize(x, dtype), (exact[:-1], exact[1:])
     assert (found.scale == 1).all()
     np.testing.assert_array_equal(found.values[:, :-1].astype(np.float32), [lower, upper])
