@@ -69,6 +69,19 @@ def test_what_the_assembler_refuses_is_profiled_without_it() -> None:
     assert any("would run other code" in note for note in profile.notes)
 
 
+def test_a_text_may_end_without_a_new_line() -> None:
+    """The assembler would read on behind it, which of a length that fills its memory to the end is a crash."""
+    text = """.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry k() {
+.reg .b32 %r<4>; .reg .b64 %d<4>; .reg .b8 %b1; .shared .align 8 .b64 m;
+mbarrier.arrive.expect_tx.shared.b64 _,[m],4;
+ret; }"""
+    for size in range(192, 257, 16):
+        assert module._run(text.ljust(size), "sm_90a")["cubin"]
+
+
 @pytest.mark.parametrize("count", ["2147483647", "0x7fffffffffffffff"])
 def test_more_registers_than_the_assembler_makes_in_good_time_are_refused(count: str) -> None:
     """It would take 45 s of 2³¹ that nothing uses."""

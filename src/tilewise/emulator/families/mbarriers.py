@@ -87,8 +87,10 @@ def _check_modifiers(instruction: Instruction, verb: str) -> None:
             raise unsupported(instruction, f"only one of .{', .'.join(sorted(kind))} may be said")
     if bool(orders & {*words}) != bool(_SCOPES & {*words}):
         raise unsupported(instruction, "an order such as .relaxed and a scope such as .cta go together")
-    if "noComplete" in words and {"relaxed", "cluster"} & {*words}:
-        raise unsupported(instruction, ".noComplete goes with .release.cta alone")
+    if "noComplete" in words and {"relaxed", "cluster", "shared::cluster"} & {*words}:
+        raise unsupported(
+            instruction, ".noComplete goes with .release.cta alone, on the block's own mbarrier"
+        )
     if "phase_type::conditional" in words and "parity" not in words:
         raise unsupported(instruction, ".phase_type::conditional needs .parity")
 
