@@ -19,9 +19,8 @@ def main(arch: str) -> int:
     except Exception as error:  # the loader raises types of its own
         sys.stderr.write(str(error))
         return 3
-    text = (
-        sys.stdin.buffer.read() + b"\n"
-    )  # NOTE: nvJitLink 13.5 reads on behind a last line without one, and may crash
+    # NOTE: nvJitLink 13.5 reads on behind a last line that no new line ends, and may crash.
+    text = sys.stdin.buffer.read() + b"\n"
     options = [f"-arch={arch}", "-lineinfo", "-verbose"]
     handle = nvjitlink.create(len(options), options)
     failed = False
