@@ -103,3 +103,62 @@ def test_a_warp_hands_on_what_its_own_fence_covers(writer: int, writers_fence: s
         given = [np.zeros(2, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)]
         found = {item.kind for item in kernel.check(2, 128, given, order=order)}
         assert found == (set() if fence == "__threadfence()" else {"read-write"}), order
+
+
+MET = """extern "C" __global__ void met(int *flag, int *value, int *out, int writer)
+{
+    int warp = threadIdx.x / 32;
+    if (blockIdx.x == writer && threadIdx.x == 32) {
+        *value = 7; // the writer
+        FENCE;
+        *(volatile int *)flag = 1;
+    }
+    if (blockIdx.x || warp == 1) return;
+    if (threadIdx.x == 0) while (!*(volatile int *)flag) {}
+    asm volatile("bar.sync 1, 64;" ::: "memory");
+    if (threadIdx.x == 64) out[0] = *value; // the reader
+}
+"""
+
+
+@pytest.mark.parametrize("writer", [0, 1])
+@pytest.mark.parametrize("fence", ["", "__threadfence_block()", "__threadfence()"])
+def test_who_meets_one_that_has_seen_a_flag_has_seen_it_too(writer: int, fence: str) -> None:
+    """A barrier does for the fence that by the letter would follow; the writer's own must reach as far as the reader."""
+    kernel = tw.Kernel(MET.replace("FENCE", fence), "met", "sm_90")
+    ordered = fence == "__threadfence()" or (bool(fence) and writer == 0)
+    for order in ("eager", "late", 3):
+        given = [np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32), writer]
+        found = {item.kind for item in kernel.check(2, 96, given, order=order)}
+        assert found == (set() if ordered else {"read-write"}), order
+
+
+RELAXED = """extern "C" __global__ void met(int *value, int *out)
+{
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        *value = 7; // the writer
+        FENCE;
+    }
+    asm volatile("barrier.cluster.arrive.relaxed;\\n\\tbarrier.cluster.wait;" ::: "memory");
+    if (blockIdx.x == READER && threadIdx.x == 32) out[0] = *value; // the reader
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fence", "reader"),
+    [
+        ("", 0),
+        ("", 1),
+        ("__threadfence_block()", 1),
+        ('asm volatile("fence.acq_rel.cluster;" ::: "memory")', 1),
+    ],
+)
+def test_who_arrives_relaxed_releases_what_a_fence_of_the_clusters_scope_covered(
+    fence: str, reader: int
+) -> None:
+    kernel = tw.Kernel(RELAXED.replace("FENCE", fence).replace("READER", str(reader)), "met", "sm_90")
+    for order in ("eager", "late", 3):
+        given = [np.zeros(1, np.int32), np.zeros(1, np.int32)]
+        found = {item.kind for item in kernel.check(2, 64, given, cluster=2, order=order)}
+        assert found == (set() if "cluster" in fence else {"read-write"}), order
