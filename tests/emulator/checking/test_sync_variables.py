@@ -133,6 +133,37 @@ def test_who_meets_one_that_has_seen_a_flag_has_seen_it_too(writer: int, fence: 
         assert found == (set() if ordered else {"read-write"}), order
 
 
+SET = """extern "C" __global__ void set(volatile int *flag, int *value, int *out, int setter)
+{
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        *value = 7; // the writer
+        __threadfence();
+    }
+    SYNC;
+    if (blockIdx.x == 0 && threadIdx.x == setter) *flag = 1;
+    if (blockIdx.x == 1 && threadIdx.x == 0) {
+        while (!*flag) {}
+        __threadfence();
+        out[0] = *value; // the reader
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("setter", [0, 1, 32])
+@pytest.mark.parametrize("sync", ["", "__syncwarp()", "__syncthreads()"])
+def test_a_flag_releases_what_those_fenced_whom_its_setter_has_met(sync: str, setter: int) -> None:
+    """One lane fences, and another one sets the flag: of its warp, or of its block."""
+    kernel, met = (
+        tw.Kernel(SET.replace("SYNC", sync), "set", "sm_90"),
+        {"": 1, "__syncwarp()": 32, "__syncthreads()": 64},
+    )
+    for order in ("eager", "late", 3):
+        given = [np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32), setter]
+        found = {item.kind for item in kernel.check(2, 64, given, order=order)}
+        assert found == (set() if setter < met[sync] else {"read-write"}), order
+
+
 RELAXED = """extern "C" __global__ void met(int *value, int *out)
 {
     if (blockIdx.x == 0 && threadIdx.x == 0) {

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _HASH_FACTOR = 0x9E3779B97F4A7C15
-_TRUE = Value("i32", "1")
+_TRUE, _FALSE = Value("i32", "1"), Value("i32", "0")
 COVERED_LANE, _TILL = 0, 4  # in a clock's tail: one lane, and up to when; 0 if there is none
 _FENCED_LANES = 8  # in the tail of a fence's clock: up to when it covers any one lane of this warp; 0 if none
 
@@ -56,14 +56,18 @@ def _entry_of(r: CheckRoutine, who: Value) -> tuple[Value, Value]:
 
 
 @check_routine("tw_check_join")
-def join(r: CheckRoutine, target: Ptr, source: Ptr, lane: I32 = ALL) -> None:
-    """Join ``source`` into ``target``, on behalf of a lane."""
+def join(r: CheckRoutine, target: Ptr, source: Ptr, lane: I32 = ALL, own: I32 = _FALSE) -> None:
+    """Join ``source`` into ``target``, on behalf of a lane; with ``own`` without what another of its warp did alone."""
     with r.count(r.clock_width()) as i:
         r.raise_to(r.item(target, i, 4), r.element(source, i, "i32"))
     tail = r.tail_of(source)
     time, every = r.field(tail, _TILL, "i32"), r.field(tail, _FENCED_LANES, "i32")
-    with r.when(r.differs(time, 0)):
-        _cover(r, target, r.field(tail, COVERED_LANE, "i32"), time)
+    who = r.field(tail, COVERED_LANE, "i32")
+    apart = who ^ accessor(r, lane)
+    neighbour = r.both(r.differs(apart, 0), r.equals(apart >> WHO.LANE_BITS, 0))
+    left_out = r.both(neighbour, r.both(r.differs(own, 0), r.compare("icmp sge", lane, 0)))
+    with r.when(r.both(r.differs(time, 0), r.negation(left_out))):
+        _cover(r, target, who, time)
     with r.when(r.differs(every, 0)):
         with r.when(r.compare("icmp slt", lane, 0)):
             r.raise_to(r.item(target, r.own_entry(), 4), every)
@@ -229,7 +233,7 @@ def sync_by_one(r: CheckRoutine, shared: I32, key: I64, how: I32, wide: I32, lan
         ]
         released, pending = (r.select(far, *clocks) for clocks in both)
         with r.when(r.has_any(how, SYNC.RELEASE)):
-            join(r, spot, released, lane)
+            join(r, spot, released, lane, 1)
         with r.when(r.has_any(how, SYNC.ACQUIRE)):
             join(r, pending, spot)
         r.give()
