@@ -110,6 +110,7 @@ div.{rn,rz}.f64 %g0, %g1, %g2
 {rcp,sqrt}.{rn,rz,rm,rp}{,.ftz}.f32 %f0, %f1
 {rcp,sqrt}.{rn,rp}.f64 %g0, %g1
 {rcp,sqrt,rsqrt,sin,cos,lg2,ex2}.approx{,.ftz}.f32 %f0, %f1
+{sin,cos}.approx.2pi.ftz.f32 %f0, %f1
 {rcp,rsqrt}.approx.ftz.f64 %g0, %g1
 tanh.approx.f32 %f0, %f1
 {tanh.approx.f16,tanh.approx.bf16,ex2.approx.f16,ex2.approx.ftz.bf16} %h0, %h1
@@ -341,7 +342,8 @@ def kernels() -> dict[str, list[tuple[str, int, str]]]:
 
 
 def _kernels_of(line: str) -> Iterator[tuple[str, int, str]]:
-    """An instruction where lanes have each their own numbers: said of all, under a guard, and apart; and in common."""
+    """An instruction where lanes have each their own numbers: said of all, under a guard, and apart; where they have them in
+    common; and where only some lanes have the result."""
     used = [*dict.fromkeys(_REGISTER.findall(line))]
     alike = " ".join(_SET[kind].format(n=n, x="%w") for kind, n in used)
     own = " ".join(_SET[kind].format(n=n, x="%r126" if int(n) % 2 else "%t") for kind, n in used)
@@ -350,6 +352,8 @@ def _kernels_of(line: str) -> Iterator[tuple[str, int, str]]:
     lanes = f"mov.u32 %t, %tid.x; {_ANYHOW} {own} setp.lt.u32 %p7, %t, 9; {apart}"
     yield KERNEL.format(line=f"{start} {lanes}"), 128, "pPckK"
     yield KERNEL.format(line=f"{start} {alike} {line}; @%p6 {line};"), 128, "pck"
+    some = f"mov.u32 %t, %tid.x; setp.lt.u32 %p7, %t, 9; {alike} @!%p7 {line};"
+    yield KERNEL.format(line=f"{start} {some}"), 128, "p"
 
 
 def describe(line: str, kernels: list[tuple[str, int, str]]) -> str:

@@ -223,8 +223,8 @@ template <typename Result, bool ACROSS = false, unsigned HEIGHT = 64, bool PAIRE
         }
     }
 
-    // Four rows of pairs, which a store takes at a time, lie in only half of the banks. So every other row
-    // puts another pair at the same time, from the columns that lie in the other half.
+    // Four rows of pairs, which a store takes at a time, lie in only half of the banks. So every other row, or every other two
+    // PAIRED ones, puts another pair at the same time, from the columns that lie in the other half.
     template <typename Register, unsigned COUNT>
     __device__ void put_words(const Register (&sums)[COUNT], unsigned first)
     {

@@ -40,7 +40,8 @@ template <bool PAIRED> struct InstructionRows {
 // How many sums such a register has.
 template <typename Register> constexpr unsigned SUMS_IN = SAME<Register, unsigned> ? 2 : 1;
 
-// Two neighbouring sums, of which the first has an even number.
+// Two neighbouring sums, of which the first has an even number. NOTE: they are put as numbers, not as words. The compiler
+// makes words of them before it waits for the products, and then the assembler lets these wait for one another (C7514).
 template <unsigned COUNT> inline __device__ float2 sum_pair(const float (&sums)[COUNT], unsigned first)
 {
     return {sums[first], sums[first + 1]};
