@@ -365,3 +365,33 @@ def test_of_a_block_s_lanes_none_waits_where_those_of_the_block_before_did(
     wraps = (np.arange(64) + base) % 2**32 < lanes  # then the difference is below zero
     far = wraps[None, :] ^ (np.arange(blocks) % 2 == 1)[:, None]
     np.testing.assert_array_equal(out, np.where(far, 100, 1))
+
+
+GUARDED = {
+    "mov.u32 %a, 7;": (7, 9),
+    "mov.u32 %b, %t;": (5, None),  # a step from lane to lane
+    "mov.b64 {%a, %b}, %both;": (21, 42),
+    "add.u32 %a, %a, 3;": (8, 9),
+    "ld.global.v2.u32 {%a, %b}, [%in];": (21, 42),
+}
+
+
+@pytest.mark.parametrize("instruction", GUARDED)
+@pytest.mark.parametrize("guard", ["@%p", "@!%p", "@%same", "@!%same"])
+def test_what_all_lanes_have_alike_changes_only_where_a_guard_holds(guard: str, instruction: str) -> None:
+    """Whether it is written ``@%p`` or ``@!%p``, and whether the guard differs between lanes or not."""
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 x, .param .u64 y) {{
+.reg .b32 %a, %b, %t; .reg .b64 %in, %at, %step, %both; .reg .pred %p, %same;
+ld.param.u64 %in, [x]; ld.param.u64 %at, [y]; mov.u32 %t, %tid.x; mul.wide.u32 %step, %t, 8; add.u64 %at, %at, %step;
+ld.global.u64 %both, [%in]; setp.lt.u32 %p, %t, 11; setp.eq.u64 %same, %both, 0;
+mov.u32 %a, 5; mov.u32 %b, 9;
+{guard} {instruction}
+st.global.v2.u32 [%at], {{%a, %b}}; ret; }}"""
+    out, lanes = np.zeros((32, 2), np.uint32), np.arange(32)
+    tw.Kernel.from_ptx(text, "k")(1, 32, [np.array([21, 42], np.uint32), out], device=tw.device("emulator"))
+    holds = (lanes < 11 if "%p" in guard else lanes < 0) ^ ("!" in guard)
+    for place, (before, after) in enumerate(zip((5, 9), GUARDED[instruction], strict=True)):
+        np.testing.assert_array_equal(out[:, place], np.where(holds, lanes if after is None else after, before))
