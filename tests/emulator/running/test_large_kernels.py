@@ -196,6 +196,32 @@ def test_like_instructions_side_by_side_are_one_call(monkeypatch: pytest.MonkeyP
     assert lowered(multiply_adds("f16", 90)).count("@tw_row_") == 2  # its function, and the call
 
 
+# Too short, in several blocks, and with two results: what is not worth a function that runs a row of them, or has none.
+IN_PLACE = (
+    "add.u32 %r0, %r1, %r0;",
+    "mul.lo.u32 %r0, %r1, %r2;",
+    "fma.rn.f32 %r0, %r1, %r0, %r2;",
+    "div.u32 %r0, %r1, %r2;",
+    "rem.s32 %r0, %r1, %r2;",
+    "setp.lt.u32 %p0|%p1, %r1, %r2;",
+)
+
+
+@pytest.mark.parametrize("instruction", IN_PLACE)
+def test_like_instructions_that_no_function_runs_stay_in_place(
+    instruction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = "".join(f"ld.global.b32 %r{i}, [%a3+{128 * i}];\n" for i in range(3))
+    chosen = "selp.b32 %r0, %r1, %r0, %p1;" if instruction.startswith("setp") else ""
+    body = f"{load}{instruction * 40} {chosen} st.global.b32 [%a4], %r0;\nret;\n}}"
+    ptx = f"{HEAD}.reg .b32 %r<3>; .reg .pred %p<2>;\n{body}"
+    given = np.random.default_rng(3).integers(1, 2**31, 96, dtype=np.uint32)
+    whole = results(ptx, 32, given)
+    limit_pieces(monkeypatch, _LONG=8, _MOST=500, _FEWEST=2, _ROW=3)
+    assert ".piece." in lowered(ptx) and "@tw_row_" not in lowered(ptx)
+    assert (results(ptx + "\n// in pieces", 32, given) == whole).all()
+
+
 @pytest.mark.few(7)
 @pytest.mark.parametrize("threads", [32, 20, 64])
 @pytest.mark.parametrize(
