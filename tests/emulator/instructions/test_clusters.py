@@ -194,10 +194,11 @@ def test_directives_decide_the_cluster() -> None:
         told(made, GRID, (4, 2, 1), 128)
     assert (told(made, GRID, (4, 1, 1), 128)[:, at : at + 3] == (4, 1, 1)).all()
 
-    counted = told(
-        registers(".reqntid 32 .reqnctapercluster 2, 2, 1 .blocksareclusters"), (4, 2, 4), None, 128
-    )
-    assert np.array_equal(counted, told(registers(), GRID, (2, 2, 1), 128))
+    for cluster in ((2, 2, 1), (1, 1, 4), (4, 2, 1)):  # and a launch counts clusters, not blocks
+        directives = f".reqntid 32 .reqnctapercluster {', '.join(map(str, cluster))} .blocksareclusters"
+        clusters = tuple(blocks // each for blocks, each in zip(GRID, cluster, strict=True))
+        counted = told(registers(directives), clusters, None, 128)
+        assert np.array_equal(counted, told(registers(), GRID, cluster, 128))
 
 
 def test_cuda_says_it_too() -> None:

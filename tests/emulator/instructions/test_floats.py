@@ -467,7 +467,7 @@ def test_comparisons_of_pairs_and_as_numbers(type_: str) -> None:
         "min.xorsign.abs.f32 %r1, %r1, %r1, %r1;", "neg.ftz.f64 %l1, %l1;", "copysign.ftz.f32 %r1, %r1, %r1;",
         "testp.f32 %p, %r1;", "testp.odd.f32 %p, %r1;", "testp.finite.f16 %p, %h1;",
         "add.tf32 %r1, %r1, %r1;", "sin.f32 %r1, %r1;", "sin.approx.f64 %l1, %l1;",
-        "sin.approx.2pi.f32 %r1, %r1;", "lg2.approx.ftz.2pi.f32 %r1, %r1;",
+        "sin.approx.2pi.f32 %r1, %r1;", "cos.approx.2pi.f32 %r1, %r1;", "lg2.approx.ftz.2pi.f32 %r1, %r1;",
         "ex2.approx.bf16 %h1, %h1;", "ex2.approx.ftz.f16 %h1, %h1;", "tanh.approx.ftz.f32 %r1, %r1;",
         "lg2.approx.f16 %h1, %h1;", "rem.f32 %r1, %r1, %r1;",
     ],

@@ -360,10 +360,10 @@ def test_the_machine_code_keeps_rows_across_k_in_registers(layout: str) -> None:
     [
         (
             {"partition": "192x64x32"},
-            "partition must be a tile of one or two warpgroups where rows lie across k",
+            "partition must be a tile of one or two warpgroups where rows lie across k, not '192x64x32'",
         ),
-        ({"partition": "256x160x32"}, "partition must be a smaller tile for float32"),
-        ({"pingpong": 1}, "pingpong must be 0 for float32 across k"),
+        ({"partition": "256x160x32"}, "partition must be a smaller tile for float32, not '256x160x32'"),
+        ({"pingpong": 1}, "pingpong must be 0 for float32 across k, not 1"),
         ({"exchanged": 1}, "a_in_rows must be as the operand lies"),
     ],
 )
