@@ -393,8 +393,14 @@ WRONG_USE = {
         ["run", "04_tiled", "--set", "tile"],
         "--set must look like name=value, not 'tile'",
     ),
-    "setting of nothing": (["run", "04_tiled", "--set", "tile="], "--set must look like name=value, not 'tile='"),
-    "setting without a name": (["run", "04_tiled", "--set", "=16"], "--set must look like name=value, not '=16'"),
+    "setting of nothing": (
+        ["run", "04_tiled", "--set", "tile="],
+        "--set must look like name=value, not 'tile='",
+    ),
+    "setting without a name": (
+        ["run", "04_tiled", "--set", "=16"],
+        "--set must look like name=value, not '=16'",
+    ),
     "unknown setting": (["run", "04_tiled", "--set", "tlie=16"], "setting of 04_tiled 'tlie' is not known"),
     "setting of a wrong value": (
         ["run", "04_tiled", "--set", "tile=7"],

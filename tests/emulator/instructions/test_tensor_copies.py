@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -186,6 +187,50 @@ def test_operands_may_be_names() -> None:
     x, y = np.arange(128, dtype=np.uint32).reshape(4, 32), np.zeros(1, np.uint32)
     tw.Kernel.from_ptx(SYMBOL, "k")(1, 1, [tw.TensorMap(x, (2, 32)), y], device=DEVICE, timeout=20)
     assert y[0] == x[2, 1]
+
+
+# What becomes of the map's rows 1 and 2, and of shared memory.
+HINTED: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes {hint} [s], [map, {0, 1}], [bar]": lambda x, s: (x, x),
+    "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group {hint} [map, {0, 1}], [s]": lambda x, s: (s, s),
+    "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group {hint} [map, {0, 1}], [s]": lambda x, s: (x + s, s),
+    "cp.async.bulk.prefetch.tensor.2d.L2.global.tile {hint} [map, {0, 1}]": lambda x, s: (x, s),
+}  # fmt: skip
+
+
+def hinted(form: str, word: str, operand: str) -> tuple[Any, Any]:
+    """The array behind the map, and shared memory, after a copy with a cache policy; both had numbers from 0 on, and 2."""
+    loads = "mbarrier" in form
+    wait = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256; $L: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0; @!%p1 bra $L;"
+    after = wait if loads else "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+    text = f"""
+.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .align 64 .b8 map[128], .param .u64 y) {{
+.reg .b32 %t, %r<2>; .reg .b64 %rd<2>, %hint; .reg .pred %p<2>;
+.shared .align 128 .b8 s[256]; .shared .align 8 .b64 bar;
+mov.u32 %t, %tid.x; shl.b32 %t, %t, 2; mov.u32 %r0, s; add.u32 %r0, %r0, %t; mov.u32 %r1, 2; st.shared.u32 [%r0], %r1;
+ld.param.u64 %rd1, [y]; cvt.u64.u32 %rd0, %t; add.u64 %rd1, %rd1, %rd0;
+fence.proxy.async.shared::cta; setp.ne.u32 %p0, %t, 0; bar.sync 0; @%p0 bra $END;
+mbarrier.init.shared::cta.b64 [bar], 1; mov.u64 %hint, 0x12F0000000000000;
+{form.replace(" {hint}", word)}{operand}; {after}
+$END: bar.sync 0; ld.shared.u32 %r1, [%r0]; st.global.u32 [%rd1], %r1; ret; }}"""
+    x, y = DEVICE.array(np.arange(128, dtype=np.uint32).reshape(4, 32)), np.zeros(64, np.uint32)
+    tw.Kernel.from_ptx(text, "k")(1, 64, [tw.TensorMap(x, (2, 32)), y], device=DEVICE, timeout=20)
+    return x.numpy(), y
+
+
+@pytest.mark.parametrize("form", HINTED)
+def test_a_cache_policy_changes_nothing_and_stands_where_the_word_does(form: str) -> None:
+    rows, shared = np.arange(128, dtype=np.uint32).reshape(4, 32), np.full((2, 32), 2, np.uint32)
+    rows[1:3], shared = HINTED[form](rows[1:3], shared)
+    for word, operand in (("", ""), (".L2::cache_hint", ", %hint")):
+        x, y = hinted(form, word, operand)
+        assert (x == rows).all() and (y.reshape(2, 32) == shared).all()
+    for word, operand in ((".L2::cache_hint", ""), ("", ", %hint")):
+        with pytest.raises(tw.errors.PtxError, match="operands"):
+            hinted(form, word, operand)
 
 
 def test_bytes_that_never_come_are_a_deadlock() -> None:

@@ -394,4 +394,6 @@ st.global.v2.u32 [%at], {{%a, %b}}; ret; }}"""
     tw.Kernel.from_ptx(text, "k")(1, 32, [np.array([21, 42], np.uint32), out], device=tw.device("emulator"))
     holds = (lanes < 11 if "%p" in guard else lanes < 0) ^ ("!" in guard)
     for place, (before, after) in enumerate(zip((5, 9), GUARDED[instruction], strict=True)):
-        np.testing.assert_array_equal(out[:, place], np.where(holds, lanes if after is None else after, before))
+        np.testing.assert_array_equal(
+            out[:, place], np.where(holds, lanes if after is None else after, before)
+        )

@@ -396,7 +396,23 @@ def test_what_is_not_supported_is_named_by_its_family(instruction: str, family: 
 
 
 @given(
-    st.sampled_from(["madd", "ad", "lop4", "shlf", "atmo", "mbarier", "mxmbxr", "rexxx", "cosine", "qq", "v", "zzzzzzzz", "ex"]),
+    st.sampled_from(
+        [
+            "madd",
+            "ad",
+            "lop4",
+            "shlf",
+            "atmo",
+            "mbarier",
+            "mxmbxr",
+            "rexxx",
+            "cosine",
+            "qq",
+            "v",
+            "zzzzzzzz",
+            "ex",
+        ]
+    ),
     st.sampled_from(["", ".f32", ".b32"]),
 )
 def test_only_what_is_really_near_is_offered(opcode: str, type_: str) -> None:
