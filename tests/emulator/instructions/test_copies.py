@@ -135,6 +135,40 @@ def test_a_wait_completes_all_committed_groups_but_the_last(committed: int, keep
     np.testing.assert_array_equal(out[:16], [*source[:landed], *[0xFF] * 16][:16])
 
 
+ARRIVING = """
+.version 8.4
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 from, .param .u64 to)
+{{
+.shared .align 16 .b8 room[512]; .shared .align 8 .b64 bar;
+.reg .b32 %t, %s, %v<3>; .reg .b64 %from, %to, %step; .reg .pred %first, %some, %done;
+ld.param.u64 %from, [from]; ld.param.u64 %to, [to]; mov.u32 %t, %tid.x; mul.wide.u32 %step, %t, 4;
+add.u64 %from, %from, %step; add.u64 %to, %to, %step; mov.u32 %s, room; mad.lo.u32 %s, %t, 4, %s;
+mov.b32 %v0, -1; st.shared.b32 [%s], %v0; st.shared.b32 [%s+256], %v0;
+setp.eq.u32 %first, %t, 0; @%first mbarrier.init.shared.b64 [bar], 11; bar.sync 0;
+cp.async.ca.shared.global [%s], [%from], 4; bar.sync 0;
+setp.lt.u32 %some, %t, 11; @%some cp.async.mbarrier.arrive{form}.shared.b64 [bar];
+cp.async.ca.shared.global [%s+256], [%from+256], 4; {arrive}
+WAIT: mbarrier.try_wait.parity.shared.b64 %done, [bar], 0; @!%done bra WAIT;
+ld.shared.b32 %v1, [%s]; ld.shared.b32 %v2, [%s+256]; st.global.b32 [%to], %v1; st.global.b32 [%to+256], %v2;
+ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "arrive"), [("", "@%some mbarrier.arrive.shared.b64 _, [bar];"), (".noinc", "")]
+)
+def test_an_mbarrier_waits_for_the_earlier_copies_of_the_lanes_that_tell_it(form: str, arrive: str) -> None:
+    """Where copies land as late as they may, those of other lanes, of another warp, and later ones have not landed."""
+    source, out = np.arange(128, dtype=np.int32), np.zeros(128, np.int32)
+    tw.Kernel.from_ptx(ARRIVING.format(form=form, arrive=arrive), "k")(
+        1, 64, [source, out], device=tw.device("emulator", order="late")
+    )
+    np.testing.assert_array_equal(out, np.where(source < 11, source, -1))
+
+
 @pytest.mark.parametrize(
     ("form", "says"),
     [
