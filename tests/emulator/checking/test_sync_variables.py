@@ -39,6 +39,38 @@ def test_who_looks_at_another_flag_than_the_one_that_was_raised_has_not_waited(s
         assert found == (set() if looked_at == 5 else {"read-write"}), looked_at
 
 
+ANEW = """extern "C" __global__ void anew(int *out, int written)
+{
+    __shared__ int flags[16][64], value;
+    int seen = 0;
+    for (int i = threadIdx.x; i < 16 * 64; i += blockDim.x) flags[i / 64][i % 64] = 0;
+    __syncthreads();
+    unsigned here = __cvta_generic_to_shared(flags[blockIdx.x]);
+    if (threadIdx.x == 32) {
+        value = written;
+        asm volatile("red.release.cta.shared.add.s32 [%0], 1;" ::"r"(here + 4 * 5) : "memory");
+    }
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 64; i++) {
+            int one = 0;
+            if (i != 5 || blockIdx.x + 1 < gridDim.x)
+                asm volatile("atom.acquire.cta.shared.add.s32 %0, [%1], 1;" : "=r"(one) : "r"(here + 4 * i) : "memory");
+            seen += one;
+        }
+        out[blockIdx.x] = value + seen;
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 16])
+def test_a_block_s_flags_take_no_room_from_the_block_after_it(blocks: int) -> None:
+    """Each block has flags of its own, and the last one does not look at the one that was raised."""
+    kernel = tw.Kernel(ANEW, "anew", "sm_90")
+    found = kernel.check(blocks, 64, [np.zeros(blocks, np.int32), 7], order="eager")
+    assert [(item.kind, item.count) for item in found] == [("read-write", 1)]
+
+
 SCOPED = """extern "C" __global__ void passed(int *flag, int *value, int *out)
 {
     int seen = 0;
