@@ -63,3 +63,25 @@ def test_of_copies_that_find_no_place_the_oldest_land() -> None:
         kernel(1, 1, [x, y, many], shared=4 * many, device=late)
         assert y[0].tolist() == [i + 1 if i < many - CAPACITY else -1 for i in range(many)]
         assert y[1].tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("threads", [32, 256, 512, 1024])
+def test_barriers_between_copies_and_their_wait_change_nothing(threads: int) -> None:
+    """However many warps a block has, and whichever of the barriers they meet at: groups are counted for each lane."""
+    text = f"""{HEAD}extern "C" __global__ void met(const int *x, int *y, int kept) {{
+        __shared__ int s[2][1024];
+        cp4(s[0] + T, x + T); commit();
+        cp4(s[1] + T, x + T); commit();
+        __syncthreads();
+        for (int i = 1; i < 16; ++i) asm volatile("barrier.sync %0;" :: "r"(i) : "memory");
+        if (kept == 0) landed<0>(); else if (kept == 1) landed<1>();
+        y[T] = s[0][T];
+        if (kept < 1) y[T] += s[1][T];
+        landed<0>();
+    }}"""
+    kernel = tw.Kernel(text, "met", "sm_80")
+    for kept, kinds in ((0, []), (1, []), (2, ["read-in-flight"])):
+        x, y = np.zeros((2, threads), np.int32)
+        found = kernel.check(1, threads, [x, y, kept], order="late")
+        assert [item.kind for item in found] == kinds, (kept, [*map(str, found)])
+        assert [item.count for item in found] == [threads] * len(kinds)
