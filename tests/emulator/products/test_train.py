@@ -122,7 +122,10 @@ def test_bits_are_the_same_in_every_order(updates: str, request: pytest.FixtureR
 
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
     digits = tw.nn.load_digits(limit=SMALL.limit, seed=SMALL.seed)
-    whole = tw.nn.train(SMALL, digits, "emulator")
+    device = tw.device("emulator")
+    whole = tw.nn.train(SMALL, digits, device)
+    assert (whole.device, whole.title) == (device.name, device.title)
+    assert (whole.source, whole.made) == (digits.source, digits.made)
     tw.nn.train(replace(SMALL, epochs=1), digits, "emulator", out=tmp_path)
     resumed = tw.nn.train(SMALL, digits, "emulator", resume=tmp_path / "checkpoint.npz", out=tmp_path)
     same_network(whole.network, resumed.network)

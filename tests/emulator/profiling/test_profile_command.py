@@ -218,6 +218,17 @@ def test_the_occupancy_as_plain_data_is_the_profiles(
     }
 
 
+@pytest.mark.parametrize("given", [{}, {"m": 96}, {"n": 96}, {"k": 96}], ids=str)
+def test_a_rung_whose_size_is_not_given_multiplies_512_by_512_by_256(
+    given: dict[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = [f"-{name}={size}" for name, size in given.items()]
+    every = [f"-{name}={size}" for name, size in ({"m": 512, "n": 512, "k": 256} | given).items()]
+    argv = ("04_tiled", "--sample", "1", "--json")
+    code, out, _ = run(capsys, *argv, *few)
+    assert (code, out) == run(capsys, *argv, *every)[:2] and code == 0
+
+
 FAULTY = """
 __global__ void beyond(float *x) { x[threadIdx.x + 16] = 1; }
 __global__ void endless(float *x) { while (true) { x[0] += 1; __threadfence(); } }
