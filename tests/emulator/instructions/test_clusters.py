@@ -196,8 +196,8 @@ def test_directives_decide_the_cluster() -> None:
 
     for cluster in ((2, 2, 1), (1, 1, 4), (4, 2, 1)):  # and a launch counts clusters, not blocks
         directives = f".reqntid 32 .reqnctapercluster {', '.join(map(str, cluster))} .blocksareclusters"
-        clusters = tuple(blocks // each for blocks, each in zip(GRID, cluster, strict=True))
-        counted = told(registers(directives), clusters, None, 128)
+        x, y, z = (blocks // each for blocks, each in zip(GRID, cluster, strict=True))
+        counted = told(registers(directives), (x, y, z), None, 128)
         assert np.array_equal(counted, told(registers(), GRID, cluster, 128))
 
 
