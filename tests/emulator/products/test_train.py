@@ -123,7 +123,9 @@ def test_bits_are_the_same_in_every_order(updates: str, request: pytest.FixtureR
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
     digits = tw.nn.load_digits(limit=SMALL.limit, seed=SMALL.seed)
     device = tw.device("emulator")
-    whole = tw.nn.train(SMALL, digits, device)
+    kept: list[tw.nn.TrainingFigures] = []  # one of each epoch, which later ones do not change
+    whole = tw.nn.train(SMALL, digits, device, out=tmp_path / "whole", saved=kept.append)
+    assert [one.epochs for one in kept] == [whole.epochs[: i + 1] for i in range(SMALL.epochs)]
     assert (whole.device, whole.title) == (device.name, device.title)
     assert (whole.source, whole.made) == (digits.source, digits.made)
     tw.nn.train(replace(SMALL, epochs=1), digits, "emulator", out=tmp_path)
