@@ -375,6 +375,38 @@ def test_tiles_whose_rows_across_k_find_no_registers_are_refused(given: dict[str
         SPEC.check(operands, SPEC.complete({**settings, **given}))
 
 
+def test_a_refusal_names_the_setting_that_it_is_about_and_its_value() -> None:
+    """Of random tiles, clusters and switches for operands of each kind."""
+    generator, told = np.random.default_rng(7), set()
+    products: tuple[dict[str, Any], ...] = (
+        {"dtype": "bfloat16", "layout": "nt"},
+        {"dtype": "bfloat16", "layout": "tn"},
+        {"dtype": "int8", "layout": "nt"},
+        {"dtype": "bfloat16", "b_dtype": "int8", "layout": "nt"},
+        {"layout": "tt", "arithmetic": "tf32"},
+    )
+    for product in products:
+        operands = operands_of(256, 256, 256, **product)
+        lie = {"a_in_rows": int(product["layout"][0] == "n"), "b_in_rows": int(product["layout"][1] == "n")}
+        kind = {"widened": product.get("b_dtype", "none"), **SPEC.for_types(operands), **lie}
+        depths = {"float32": "x32", "int8": "x128"}
+        depth = depths.get(operands.element, "x64")
+        names = [name for name in SPEC.settings["partition"] if str(name).endswith(depth)]
+        choices = {
+            "partition": names,
+            **{name: SPEC.settings[name] for name in ("cluster", "pingpong", "split")},
+        }
+        for _ in range(300):
+            drawn = {name: some[int(generator.integers(len(some)))] for name, some in choices.items()}
+            settings = SPEC.complete({**kind, **drawn})
+            try:
+                SPEC.check(operands, settings)
+            except ArgumentError as error:
+                told.add((error.argument, error.value, settings[error.argument]))
+    assert all(value == asked for _, value, asked in told)
+    assert {"partition", "cluster", "pingpong", "split"} <= {argument for argument, _, _ in told}
+
+
 def test_8_bits_are_read_along_k_alone() -> None:
     """Also a single row, which lies in any way."""
     operands = operands_of(1, 64, 128, dtype="int8", layout="tt")
