@@ -1,4 +1,5 @@
-"""What the emulator makes of PTX, as LLVM text, and a hash of it for every instruction in many forms.
+"""What the emulator makes of PTX, as LLVM text, and a hash of it for every instruction in many forms; and of the routines
+that kernels call.
 
 ``python -m tests.lowered_texts`` writes ``golden/lowered.txt`` anew, which ``emulator/instructions/test_lowered_code.py``
 compares: do so after a change that is meant to change the code of the instructions that the test names. A line has a
@@ -16,11 +17,12 @@ from pathlib import Path
 import tilewise as tw
 from tests.emulator.instructions.test_modifiers import FORMS, KERNEL
 from tests.fuzz.corpus import by_hand
+from tilewise.emulator import native
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.ptx.parse import parse
 
-__all__ = ["COMMAND", "GOLDEN", "PARTS", "describe_part", "llvm_text"]
+__all__ = ["COMMAND", "GOLDEN", "PARTS", "describe_part", "describe_routines", "expand", "llvm_text"]
 
 COMMAND = "python -m tests.lowered_texts"
 GOLDEN = Path(__file__).parent / "golden" / "lowered.txt"
@@ -371,6 +373,15 @@ def describe(line: str, kernels: list[tuple[str, int, str]]) -> str:
     return " ".join((*(build + made.hexdigest()[:6] for build, made in hashes.items()), f" {line}"))
 
 
+def describe_routines() -> list[str]:
+    """A line for each routine of the run-time support that kernels call, of the checker's and of the profiler's."""
+    first, *others = re.split(r"^(?=define )", native.support_text(), flags=re.MULTILINE)
+    named = {"(declarations)": first}
+    for text in others:
+        named[text[text.index("@") : text.index("(")]] = text
+    return [f"s{hashlib.sha256(text.encode()).hexdigest()[:6]}  {name}" for name, text in named.items()]
+
+
 PARTS = 4  # that are compared by themselves
 
 
@@ -380,7 +391,9 @@ def describe_part(part: int) -> list[str]:
 
 
 def main() -> None:
-    GOLDEN.write_text("\n".join(describe(*one) for one in kernels().items()) + "\n")
+    GOLDEN.write_text(
+        "\n".join((*(describe(*one) for one in kernels().items()), *describe_routines())) + "\n"
+    )
 
 
 if __name__ == "__main__":

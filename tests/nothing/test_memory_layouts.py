@@ -128,7 +128,7 @@ def sizes() -> dict[tuple[str, str], int]:
         patch.setattr(Emitter, "store", noted_store)
         patch.setattr(Routine, "field", noted_field)
         patch.setattr(Routine, "put", noted_put)
-        native._support_text()
+        native.support_text()
     return dict(found)
 
 

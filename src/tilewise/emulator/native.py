@@ -29,6 +29,7 @@ __all__ = [
     "load",
     "offer_support",
     "support",
+    "support_text",
 ]
 
 # LLVM's global state: targets, symbols, engines. A fork waits until no thread is in there: in the child,
@@ -188,7 +189,7 @@ def _load(data: bytes, names: Sequence[str], library: str, *others: str) -> Code
 _PACKAGES = ("tilewise.emulator.support", "tilewise.emulator.checking", "tilewise.emulator.profiling")
 
 
-def _support_text() -> str:
+def support_text() -> str:
     """Return the run-time support that compiled kernels call, as one LLVM module, which is linked to every kernel."""
     routines: list[Routine] = []
     for package in map(import_module, _PACKAGES):
@@ -208,7 +209,7 @@ def offer_support(kept: bytes | None) -> bytes | None:
     with _LOCK:
         if _READY:
             return None
-        _READY.append(kept or assemble(_support_text(), host_cpu()))
+        _READY.append(kept or assemble(support_text(), host_cpu()))
         return None if kept else _READY[0]
 
 

@@ -176,13 +176,27 @@ def _of_spec(
             refusal = refusal or unfit
             continue
         copying = copy_seconds(read, operands, target)
-        for chosen in _choices(spec, read, settings, fixed, target):
-            error = spec.refuse_arch(chosen, target.arch) or spec.refuse(read, chosen)
-            if error is not None:
-                refusal = refusal or error
-                continue
+        fitting, error = _fitting(spec, read, settings, fixed, target)
+        if error and given and not fitting and not spec.refuse(read, settings):
+            fitting = [settings]  # with what is given go the usual ones, if none that are proposed
+        refusal = refusal or error
+        for chosen in fitting:
             prediction = predict(spec, read, chosen, copying, target)
             found.append(Candidate(spec, chosen, read, copies, prediction))
+    return found, refusal
+
+
+def _fitting(
+    spec: KernelSpec, operands: Operands, settings: Settings, fixed: Mapping[str, object], target: Target
+) -> tuple[list[Settings], ArgumentError | None]:
+    """The choices that go together, and why others do not."""
+    found, refusal = [], None
+    for chosen in _choices(spec, operands, settings, fixed, target):
+        error = spec.refuse_arch(chosen, target.arch) or spec.refuse(operands, chosen)
+        if error is None:
+            found.append(chosen)
+        else:
+            refusal = refusal or error
     return found, refusal
 
 

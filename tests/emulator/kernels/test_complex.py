@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tilewise as tw
@@ -123,6 +123,8 @@ def test_every_tile_for_pairs_is_right(partition: str) -> None:
     assert_right(multiply(a, b, None, tw.device("emulator", order=7), choice), a, b, terms=64)
 
 
+# Where B's rows are short, K in parts is all that is proposed, but along K there are none.
+@example(2, 256, "complex64", "nn", (1, 1), "eager", (), False, None, 1, "acc")
 @examples(6, 60)
 @given(
     n=st.integers(1, 150), k=st.one_of(st.integers(0, 40), st.integers(128, 400)), dtype=st.sampled_from((*SUMS,)),
