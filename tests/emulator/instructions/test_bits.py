@@ -272,6 +272,7 @@ def test_logic_and_shifts(bits: int, way: str, count: int) -> None:
     check(logic(bits) + shifts(bits), given, way)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("way", "count"), WAYS)
 @pytest.mark.parametrize("bits", [32, 64])
 def test_counts_and_fields(bits: int, way: str, count: int) -> None:
@@ -281,6 +282,7 @@ def test_counts_and_fields(bits: int, way: str, count: int) -> None:
     check(fields(bits) + (words() if bits == 32 else []), given, way)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("way", "count"), WAYS)
 def test_tables_permutations_and_packs(way: str, count: int) -> None:
     check(tables() + packs(), inputs([32] * 4, count), way)
@@ -394,6 +396,7 @@ def sums_and_products() -> list[Row]:
     return rows
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("way", "count"), WAYS)
 def test_sums_and_products(way: str, count: int) -> None:
     check(sums_and_products(), inputs([32] * 4, count), way)
@@ -534,6 +537,7 @@ def product_video() -> Row:
     return Row(said, 32, model)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("way", "count"), WAYS)
 def test_video(way: str, count: int) -> None:
     rows = [

@@ -121,6 +121,7 @@ def by_sign(bits: int) -> list[Row]:
     return rows
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("bits", [16, 32, 64])
 @pytest.mark.parametrize(("way", "count"), WAYS)
 def test_comparisons_and_choices(bits: int, way: str, count: int) -> None:
@@ -219,6 +220,7 @@ def conversions(bits: int) -> list[Row]:
     return rows
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("way", "count"), WAYS)
 @pytest.mark.parametrize("bits", [16, 32, 64])
 def test_conversions_of_integers(bits: int, way: str, count: int) -> None:
