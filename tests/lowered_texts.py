@@ -22,7 +22,7 @@ from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.ptx.parse import parse
 
-__all__ = ["COMMAND", "GOLDEN", "PARTS", "describe_part", "describe_routines", "expand", "llvm_text"]
+__all__ = ["COMMAND", "GOLDEN", "PARTS", "describe_part", "describe_routines", "expand_line", "llvm_text"]
 
 COMMAND = "python -m tests.lowered_texts"
 GOLDEN = Path(__file__).parent / "golden" / "lowered.txt"
@@ -313,28 +313,28 @@ def llvm_text(ptx: str, entry: str, threads: int = 128, mode: str = "plain", gen
     return lower(Program(parse(ptx), entry, (threads, 1, 1)), general, "k", mode).text
 
 
-def expand(line: str) -> list[str]:
-    """The line with each of the words in braces; doubled braces are PTX's own."""
+def expand_line(line: str) -> list[str]:
+    """The instructions that a line stands for: with each of the words in braces; doubled braces are PTX's own."""
     pieces = re.split(r"(\{\{|\}\}|\{[^{}]*\})", line)
     choices = [
-        ["{" if piece == "{{" else "}"] if piece in ("{{", "}}") else _words(piece[1:-1])
+        ["{" if piece == "{{" else "}"] if piece in ("{{", "}}") else _split_words(piece[1:-1])
         if piece.startswith("{") else [piece]
         for piece in pieces
     ]  # fmt: skip
     return ["".join(one) for one in itertools.product(*choices)]
 
 
-def _words(text: str) -> list[str]:
-    """Between commas; a semicolon is a comma of PTX's."""
+def _split_words(text: str) -> list[str]:
+    """The words between commas; a semicolon is a comma of PTX's."""
     return [word.replace(";", ",") for word in text.split(",")]
 
 
-def kernels() -> dict[str, list[tuple[str, int, str]]]:
+def list_kernels() -> dict[str, list[tuple[str, int, str]]]:
     """By a line, PTX, threads and builds: two kernels for each instruction that it stands for; and one for each family."""
     found = {line: [line] for form in FORMS for line in [form.line(".".join(form.parts)).rstrip(";")]}
     listed = (line.split(None, 1) for line in KEPT.read_text().splitlines())
     found |= {line.rstrip(";"): [line.rstrip(";")] for verdict, line in listed if verdict == "takes"}
-    found |= {line: expand(line) for line in LINES}
+    found |= {line: expand_line(line) for line in LINES}
     kernels = {
         line: [one for each in instructions for one in _kernels_of(each)]
         for line, instructions in found.items()
@@ -358,7 +358,7 @@ def _kernels_of(line: str) -> Iterator[tuple[str, int, str]]:
     yield KERNEL.format(line=f"{start} {some}"), 128, "p"
 
 
-def describe(line: str, kernels: list[tuple[str, int, str]]) -> str:
+def describe_line(line: str, kernels: list[tuple[str, int, str]]) -> str:
     """A hash for each build of all that the line stands for; a refusal has that of its words."""
     hashes: dict[str, hashlib._Hash] = {}
     for ptx, threads, builds in kernels:
@@ -387,12 +387,12 @@ PARTS = 4  # that are compared by themselves
 
 def describe_part(part: int) -> list[str]:
     """The lines of every fourth one."""
-    return [describe(*one) for one in itertools.islice(kernels().items(), part, None, PARTS)]
+    return [describe_line(*one) for one in itertools.islice(list_kernels().items(), part, None, PARTS)]
 
 
 def main() -> None:
     GOLDEN.write_text(
-        "\n".join((*(describe(*one) for one in kernels().items()), *describe_routines())) + "\n"
+        "\n".join((*(describe_line(*one) for one in list_kernels().items()), *describe_routines())) + "\n"
     )
 
 

@@ -166,6 +166,28 @@ def test_candidates_have_what_is_given_and_none_is_there_twice(kernel: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("gpu", "given", "message"),
+    [
+        ("t4", {"stages": 3}, "stages must be 2 for kernel mma on sm_75"),
+        ("rtx-4090", {"partition": "256x128x64"}, "stages must leave a block within 101,376 bytes"),
+    ],
+)
+def test_what_is_given_is_refused_where_an_arch_has_no_plan_with_it(
+    gpu: str, given: dict[str, object], message: str
+) -> None:
+    operands, target = operands_of(512, 512, 512, dtype="float16"), target_of(gpu)
+    with pytest.raises(ArgumentError, match=message):
+        choose(operands, target, specs=(KERNELS["mma"],), given=given)
+
+
+def test_what_is_given_goes_with_usual_settings_where_nothing_that_is_proposed_does() -> None:
+    """Of short rows K is proposed in parts alone, and along K there are none."""
+    given = {"along": "k", "rows": 2}
+    found = choose(operands_of(1, 2, 256, dtype="complex64"), H200, specs=(KERNELS["vector"],), given=given)
+    assert (found.settings["along"], found.settings["rows"], found.settings["parts"]) == ("k", 2, 1)
+
+
+@pytest.mark.parametrize(
     ("dtype", "layout", "n", "k", "kernel"),
     [
         ("bfloat16", "nn", 512, 64, "wgmma"), ("bfloat16", "nn", 512, 60, "mma"), ("float16", "nt", 512, 63, "mma"),

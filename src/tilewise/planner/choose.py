@@ -177,7 +177,7 @@ def _of_spec(
             continue
         copying = copy_seconds(read, operands, target)
         fitting, error = _fitting(spec, read, settings, fixed, target)
-        if error and given and not fitting and not spec.refuse(read, settings):
+        if error and given and not fitting and not _refuse_choice(spec, read, settings, target):
             fitting = [settings]  # with what is given go the usual ones, if none that are proposed
         refusal = refusal or error
         for chosen in fitting:
@@ -192,12 +192,18 @@ def _fitting(
     """The choices that go together, and why others do not."""
     found, refusal = [], None
     for chosen in _choices(spec, operands, settings, fixed, target):
-        error = spec.refuse_arch(chosen, target.arch) or spec.refuse(operands, chosen)
+        error = _refuse_choice(spec, operands, chosen, target)
         if error is None:
             found.append(chosen)
         else:
             refusal = refusal or error
     return found, refusal
+
+
+def _refuse_choice(
+    spec: KernelSpec, operands: Operands, settings: Settings, target: Target
+) -> ArgumentError | None:
+    return spec.refuse_arch(settings, target.arch) or spec.refuse(operands, settings)
 
 
 def _refuse_arch(spec: KernelSpec, target: Target) -> ArgumentError:

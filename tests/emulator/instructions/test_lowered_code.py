@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.golden_text import assert_unchanged
-from tests.lowered_texts import COMMAND, GOLDEN, PARTS, describe_part, describe_routines, expand
+from tests.lowered_texts import COMMAND, GOLDEN, PARTS, describe_part, describe_routines, expand_line
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -27,6 +27,6 @@ def test_a_change_of_a_routine_that_kernels_call_is_seen() -> None:
 
 
 def test_a_line_stands_for_each_of_its_words() -> None:
-    assert expand("a.{u,s} {{%r0, %r1}}{,; 1}") == [
+    assert expand_line("a.{u,s} {{%r0, %r1}}{,; 1}") == [
         "a.u {%r0, %r1}", "a.u {%r0, %r1}, 1", "a.s {%r0, %r1}", "a.s {%r0, %r1}, 1",
     ]  # fmt: skip

@@ -396,7 +396,7 @@ def _scale_clocks(shape: Shape) -> float:
 
 
 def _transposing_clocks(shape: Shape) -> float:
-    """What a step takes longer where rows across K go by way of registers, as measured in plans of 28 products: two
+    """What a step takes longer where rows across K go by way of registers, as measured in plans of 25 products: two
     for each of them if they are multiplied by few columns, and more if no other warpgroup multiplies meanwhile."""
     if not shape.transposes:
         return 0.0
