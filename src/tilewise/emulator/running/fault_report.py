@@ -193,7 +193,7 @@ def describe_fault(
                 "or use barrier.sync without .aligned"
             )
         case FaultKind.BAD_MBARRIER:
-            return f"the mbarrier at shared address {address:#x} {_MISUSED[MbarrierFault(size)]}"
+            return f"the mbarrier at {at} {_MISUSED[MbarrierFault(size)]}"
         case FaultKind.BAD_COPY:
             return _describe_copy_fault(address, size)
         case FaultKind.MATRIX:
