@@ -282,7 +282,18 @@ class _Cache:
         stamps = np.concatenate([self.stamps, np.full(new.size, self.clock)])
         marks = np.concatenate([self.dirty, np.full(new.size, dirty)])
         if known.size > self.size:
-            kept = np.argpartition(-stamps, self.size - 1)[: self.size]
+            kept = self._newest(stamps)
             known, stamps, marks = known[kept], stamps[kept], marks[kept]
         order = np.argsort(known, kind="stable")
         self.known, self.stamps, self.dirty = known[order], stamps[order], marks[order]
+
+    def _newest(self, stamps: Words) -> npt.NDArray[np.bool_]:
+        """Return which ones are kept: those touched last, and of those touched together the first there is room for."""
+        dropped = stamps.size - self.size
+        oldest = np.partition(stamps, dropped)[
+            dropped
+        ]  # NOTE: which place it had there depends on NumPy and the CPU
+        kept: npt.NDArray[np.bool_] = stamps > oldest
+        together = np.flatnonzero(stamps == oldest)
+        kept[together[: self.size - int(kept.sum())]] = True
+        return kept
