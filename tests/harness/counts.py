@@ -26,6 +26,7 @@ def counted(
     shared: int = 0,
     multiprocessors: int = 1,
     threads: int | None = None,
+    cluster: int | None = None,
 ) -> Counts:
     """What a launch came to."""
     device = open_emulator(threads=threads)
@@ -38,7 +39,8 @@ def counted(
         made.append(Counters(build, multiprocessors))
         return made[0]
 
-    launch = Launch(dim3("grid", grid), dim3("block", block), shared=shared)
+    whole = None if cluster is None else dim3("cluster", cluster)
+    launch = Launch(dim3("grid", grid), dim3("block", block), shared=shared, cluster=whole)
     device.launcher.run(binary, entry, launch, packed.parts, None, "counted", watch)
     packed.copy_back()
     return made[0].counts()
