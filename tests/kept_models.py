@@ -149,9 +149,9 @@ def _list_boxes() -> Iterator[str]:
         given = {"dtype": "float32", **more}
         found = read_map(tw.TensorMap(1 << 20, box, shape=shape, **given).encode(tw.device("emulator")))
         yield f"{shape} {box} {more}: {found}"
-        for at, shared, corners in (
-            itertools.product((-2, 0, 1, 5), (0, 1024, 144), (False, True)) if found else ()
-        ):
+        if found is None:
+            continue
+        for at, shared, corners in itertools.product((-2, 0, 1, 5), (0, 1024, 144), (False, True)):
             places, lie = found.elements((at * 4, *(at,) * (len(shape) - 1)), shared, corners)
             yield f"  {at} {shared} {corners}: {(places - (1 << 20)).tolist()} {lie.tolist()}"
     for raw in (b"", bytes(128), bytes(20)):
