@@ -167,8 +167,7 @@ class Parser(TokenReader):
                     self.integer()
             else:
                 self.integer(), self.integer(), self.integer()
-        if line:
-            self.scope.location = (file, line)
+        self.scope.location = (file, line)  # line 0 is of none: what follows is of no line before it
 
     def declaration(self) -> None:
         external = self.linkage()
