@@ -233,16 +233,15 @@ def _list_printed() -> Iterator[str]:
 
             def fetch(size: int, given: Iterator[int] = given, sizes: list[int] = sizes) -> int:
                 sizes.append(size)
-                return next(given) % 2 ** (8 * size)
+                return int(next(given)) & ((1 << 8 * size) - 1)
 
             yield f"{form} {value}: {format_printf(form.encode(), fetch, lambda at: b'text%d' % (at % 1000))} {sizes}"
 
 
 def _list_orders() -> Iterator[str]:
     """In which order clusters start, and how many take turns."""
-    for order, count in itertools.product(
-        ("eager", "late", 0, 1, 2, 3, 4, 8, 77, 2**40, -3), (0, 1, 2, 3, 7, 40)
-    ):
+    orders: tuple[str | int, ...] = ("eager", "late", 0, 1, 2, 3, 4, 8, 77, 2**40, -3)
+    for order, count in itertools.product(orders, (0, 1, 2, 3, 7, 40)):
         found = order_clusters(order, count)
         yield f"{order} {count}: {None if found is None else found.tolist()} {count_interleaved(order, count)}"
 
