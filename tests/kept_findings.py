@@ -22,7 +22,8 @@ import tilewise as tw
 from tests.harness import accesses, meetings, stumbles
 from tests.kept_answers import Groups, run_command
 from tilewise.devices.emulated import open_emulator
-from tilewise.instruments.findings import Finding
+from tilewise.instruments.checking import Checker
+from tilewise.instruments.findings import LEVELS, Finding
 
 __all__ = ["COMMAND", "GOLDEN", "GROUPS", "PARTS", "list_part", "tell"]
 
@@ -247,6 +248,23 @@ def _list_slow() -> Iterator[str]:
         yield f"{name}: {_tell_findings(found, [x, y, new])}"
 
 
+def _list_leaks() -> Iterator[str]:
+    """Arrays that are still there at the end of a checker, of each level."""
+    for level in LEVELS:
+        with Checker(level=level) as checker:
+            kept = [_device().array(np.zeros(size, np.float32)) for size in (1, 3000)]
+            gone = _device().empty((7,), "uint8")
+            kept.append(_device().empty((2, 5), "int64"))
+            del gone
+        found = [
+            f"{item.tool} {item.kind}: {item.message}; {item.array}; {item.advice}; {item.level}"
+            for item in checker.findings
+        ]
+        yield f"{level}, {len(kept)} kept: {found}"
+    for level in ("none", "Error", ""):
+        yield f"{level}: {_end(partial(Checker, level=level), [])}"
+
+
 # -- all of it -------------------------------------------------------------------------------------------
 _HALVES = {"shared": 3, "global": 2, "cluster": 2, "generic": 1}  # that pairs are listed in
 GROUPS: Groups = {
@@ -259,6 +277,7 @@ GROUPS: Groups = {
     **{f"meetings in {space}": partial(_list_meetings, space) for space in _HALVES},
     **{f"stumbles: {group}": partial(_list_stumbles, group) for group in dict.fromkeys(name.split()[0] for name in stumbles.STUMBLES)},
     "nobody gets on": _list_slow,
+    "leaks": _list_leaks,
 }  # fmt: skip
 PARTS = ("shared", "global", "cluster", "others")  # that are compared by themselves: of one kernel each
 

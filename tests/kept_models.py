@@ -16,13 +16,17 @@ import tilewise as tw
 from tests.kept_answers import Groups
 from tests.kept_plain import plain
 from tilewise.emulator.profiling.accesses import Kind, LaneAccess
-from tilewise.gpus import GPUS
+from tilewise.gpus import GPUS, find
 from tilewise.instruments.cache_model import Trace, model_traffic
+from tilewise.instruments.metric_names import check_metric_names, known_metric_names
 from tilewise.instruments.occupancy import occupancy
 from tilewise.instruments.predict import predict_widths
 from tilewise.instruments.profile import format_number
+from tilewise.instruments.residency import check_cooperative
 from tilewise.instruments.sample import block_kinds, clusters_of
 from tilewise.instruments.tensor_boxes import read_map
+from tilewise.launch import Launch
+from tilewise.toolchain.binary import Resources
 
 __all__ = ["MODELS"]
 
@@ -187,7 +191,46 @@ def _list_merged() -> Iterator[str]:
                 yield f"{chosen} {aligned}: {found}"
 
 
+def _list_resident() -> Iterator[str]:
+    """Cooperative launches of as many blocks as fit, and of one more; by what bounds them."""
+    for gpu, threads, registers, static, shared, barriers in (
+        ("h200", 128, 32, 0, 0, 0), ("h200", 1024, 64, 0, 0, 0), ("a100", 256, 128, 1024, 0, 1), ("a100", 64, 32, 0, 100_000, 0), ("rtx-2060-super", 32, 16, 0, 0, 0),
+        ("rtx-2060-super", 1024, 64, 0, 40_000, 2), ("l4", 96, 40, 100, 9000, 16), ("h200", 1024, 65, 0, 0, 0),
+    ):  # fmt: skip
+        known = Resources(registers, static, 0, barriers, 0, 0, 0)
+        for resources in (known, None):
+            own = (registers, static + shared) if resources else (0, shared)
+            most = occupancy(gpu, threads, *own, barriers=barriers if resources else 0).blocks * find(gpu).sms
+            for blocks in (max(most, 1), most + 1):
+                launch = Launch((blocks, 1, 1), (threads, 1, 1), shared=shared, cooperative=True)
+                try:
+                    check_cooperative(find(gpu), "kernel", launch, resources)
+                    yield f"{gpu} {threads} {blocks}: fits"
+                except tw.TilewiseError as error:
+                    yield f"{gpu} {threads} {blocks}: {error}"
+
+
+def _list_names() -> Iterator[str]:
+    """The names of all metrics, and what is said of others."""
+    yield from known_metric_names()
+    for pattern in (
+        "launch__*",
+        "launch__grid_siz",
+        "*nothing*",
+        "",
+        "dram__bytes_read.sum",
+        "l1tex__t_*_ld.sum",
+        "sm__[a-c]*",
+        "DRAM__bytes_read.sum",
+    ):
+        try:
+            check_metric_names([pattern])
+            yield f"{pattern}: known"
+        except tw.TilewiseError as error:
+            yield f"{pattern}: {error}"
+
+
 MODELS: Groups = {
     "lanes": _list_lanes, "traffic": _list_traffic, "small caches": _list_small_caches, "occupancy": _list_occupancy,
-    "kinds of blocks": _list_kinds, "boxes": _list_boxes, "merged accesses": _list_merged,
+    "kinds of blocks": _list_kinds, "boxes": _list_boxes, "merged accesses": _list_merged, "resident blocks": _list_resident, "names of metrics": _list_names,
 }  # fmt: skip

@@ -23,7 +23,7 @@ import numpy as np
 import tilewise as tw
 from tests.fuzz import programs
 from tests.fuzz.corpus import by_hand
-from tests.harness import small_products
+from tests.harness import shaped, small_products
 from tests.kept_answers import Groups, run_command
 from tests.kept_plain import plain
 from tilewise.devices.emulated import open_emulator
@@ -86,6 +86,19 @@ def _list_families() -> Iterator[str]:
         yield from (f"{name} {mode}: {one}" for mode, one in told)
 
 
+def _list_shaped() -> Iterator[str]:
+    """Programs whose shape decides how they are compiled, or refused; in two builds where that is not too long."""
+    for name, text, ways in shaped.list_programs():
+        modes = _MODES[:1] if name.startswith(("long", "row", "sum")) else (_MODES[0], _MODES[2], _MODES[5])
+        for (mode, general), sums in itertools.product(modes, ways):
+            try:
+                made = lower(Program(parse(text), "k", (64, 1, 1)), general, "k", mode, sums).text
+            except tw.TilewiseError as error:
+                made = str(error)
+            made = made.replace("readsteadycounter", "readcyclecounter")
+            yield f"{name} {mode} {sums}: {made if len(made) < 200 else hashlib.sha256(made.encode()).hexdigest()}"
+
+
 def _list_results() -> Iterator[str]:
     """What a few of them give, in every order; what they count, and what is found."""
     for seed in range(_RUN):
@@ -125,13 +138,13 @@ def _list_recordings() -> Iterator[str]:
                 found = _with_matrices(found, args)
             yield f"{way} {blocks}: {_tell_recording(found)}"
         for element in (
-            ("c", 9, 3),
-            ("c", 16, 0),
-            ("c", -1, 0),
+            ("args[2]", 9, 3),
+            ("args[2]", 16, 0),
+            ("args[2]", -1, 0),
             ("nothing", 0, 0),
-            ("a", 0, 0),
-            ("out", 0, 15),
-            ("y", 8, 0),
+            ("args[0]", 0, 0),
+            ("args[2]", 0, 15),
+            ("args[2]", 8, 0),
         ):
             yield f"{way} {element}: {_record_element(kernel, way, element)}"
 
@@ -302,7 +315,7 @@ def _list_sources() -> Iterator[str]:
 
 GROUPS: Groups = {
     **{f"texts {part}": partial(_list_texts, part, 2) for part in range(2)},
-    "families": _list_families, "results": _list_results, "recordings": _list_recordings, "printed": _list_printed, "orders": _list_orders,
+    "families": _list_families, "shapes": _list_shaped, "results": _list_results, "recordings": _list_recordings, "printed": _list_printed, "orders": _list_orders,
     "names of arguments": _list_names, "sources": _list_sources,
 }  # fmt: skip
 
