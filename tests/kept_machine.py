@@ -8,6 +8,7 @@ where the compiler is the same. ``python -m tests.kept_machine GROUP`` prints wh
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from tests.kept_plain import plain
 from tests.printed_launches import head
 from tilewise.devices.emulated import open_emulator
 from tilewise.instruments.compare import compare_profiles
-from tilewise.instruments.line_figures import listing
+from tilewise.instruments.line_figures import SourceFinder, listing
 from tilewise.instruments.profile import Profile
 from tilewise.instruments.roofline import flops_of
 
@@ -130,9 +131,39 @@ def _list_opcodes() -> Iterator[str]:
             yield f"{item.opcode}: {class_of(item.family)} {category_of(item.family)} {pipes_of(item)} {width_of(item)} {item.bits} {flops_of(item.opcode)}"
 
 
+_PARTED = """extern "C" __global__ void parted(int *x) {
+    x[0] = 1;
+#line 2 "FOLDER/deep/part.h"
+    x[1] = x[2];
+#line 90 "FOLDER/deep/part.h"
+    x[3] = x[4];
+#line 1 "nowhere.h"
+    x[5] = x[6];
+#line 1 "FOLDER"
+    x[7] = x[8] + x[9];
+}
+"""
+
+
+def _list_places() -> Iterator[str]:
+    """Lines of a source that names others by #line: such that are there, such that are not, and a folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "deep" / "part.h"
+        file.parent.mkdir()
+        file.write_text("the first line\n   the second line\nthe third line\n", encoding="utf-8")
+        binary = tw.Kernel(_PARTED.replace("FOLDER", Path(folder).as_posix()), "parted", "sm_80").build()
+        finder = SourceFinder(binary)
+        for line in (None, 0, *range(1, binary.ptx.count("\n") + 3)):
+            told = f"{line}: {finder.place(line)} {finder.describe(line)}"
+            for known in (Path(folder).as_posix(), "/".join(Path(folder).parts[-2:])):
+                told = told.replace(known, "folder")
+            yield told
+
+
 GROUPS: Groups = {
     **{f"{name} on {arch}": partial(_list_profile, name, arch, gpu) for name, arch, gpu in _ON},
     "opcodes": _list_opcodes,
+    "places": _list_places,
 }
 
 if __name__ == "__main__":

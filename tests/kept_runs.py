@@ -14,6 +14,7 @@ import json
 import random
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,15 @@ def _tell_recording(found: Recording) -> str:
         [plain({**plain(one), "lanes": list(one.lanes)}) for one in list_patterns(found, {60: 16, 64: 8})],
     ]
     told += [plain(find_pieces(found, name)) for name in found.matrices] + [first == 0]
+    for name in [*found.matrices]:  # as matrices of few columns, and of rows apart
+        for columns, stride in ((2, 2), (4, 4), (8, 16)):
+            whole = found.matrices[name]
+            found.matrices = {
+                **found.matrices,
+                "other": replace(whole, rows=8, columns=columns, row_stride=stride),
+            }
+            told.append(plain(find_pieces(found, "other")))
+            told.append(plain(found.touched("other", EventKind.LOAD, EventKind.COPY)))
     return json.dumps(told, default=str)
 
 

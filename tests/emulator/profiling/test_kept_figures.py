@@ -22,7 +22,7 @@ def test_a_change_of_figures_is_seen(part: str) -> None:
 _KERNELS = ("shapes", "memory", "numbers", "copied")
 
 
-@pytest.mark.parametrize("kernel", [*_KERNELS, "opcodes"])
+@pytest.mark.parametrize("kernel", [*_KERNELS, "opcodes", "places"])
 def test_a_change_of_figures_of_machine_code_is_seen(kernel: str) -> None:
     """How counts are joined with machine code, the roofline and the verdict; and what is known of its instructions."""
     kept = kept_machine.GOLDEN.read_text(encoding="utf-8")
