@@ -98,7 +98,7 @@ def _counted(item: Any) -> bool:
     return any(part.any() for part in figures.values()) if figures is not None else bool(item.runs.any())
 
 
-def _list_counts(group: str, start: int = 0, every: int = 11) -> Iterator[str]:
+def _list_counts(group: str, start: int = 0, every: int = 16) -> Iterator[str]:
     """Each access in some patterns."""
     lines = patterns.GROUPS[group]
     kernel = patterns.make_kernel(lines)

@@ -32,7 +32,7 @@ COMMAND = "python -m tests.kept_machine"
 GOLDEN = Path(__file__).parent / "golden" / "machine.txt"
 SOURCE = Path(__file__).parent / "golden" / "figures.cu"
 _ON = (
-    ("shapes", "sm_80", "a100"), ("memory", "sm_75", "rtx-2060-super"), ("memory", "sm_90a", "h200"), ("memory", "sm_120", "rtx-5090"),
+    ("shapes", "sm_80", "a100"), ("memory", "sm_75", "rtx-2060-super"), ("memory", "sm_90a", "h200"),
     ("numbers", "sm_75", "l4"), ("numbers", "sm_80", "a100"), ("numbers", "sm_90a", "h200"), ("copied", "sm_80", "l4"), ("copied", "sm_90a", "h200"), ("copied", "sm_120", "rtx-5090"),
 )  # fmt: skip
 _FAMILIES = """

@@ -25,6 +25,7 @@ import tilewise as tw
 from tests.fuzz import programs
 from tests.fuzz.corpus import by_hand
 from tests.harness import shaped, small_products
+from tests.harness.counts import counted
 from tests.kept_answers import Groups, run_command
 from tests.kept_plain import plain
 from tilewise.devices.emulated import open_emulator
@@ -52,7 +53,7 @@ _MODES = (
     ("checked", False),
     ("checked", True),
 )
-_TEXTS, _RUN = 24, 6  # programs of which the code is kept, and of which the results are
+_TEXTS, _RUN = 16, 6  # programs of which the code is kept, and of which the results are
 
 
 def _program(seed: int) -> programs.Case:
@@ -106,10 +107,20 @@ def _list_results() -> Iterator[str]:
         case = _program(seed)
         kernel = tw.Kernel.from_ptx(case.text, "k")
         for order in ("eager", "late", 1, 2):
-            arrays = [np.zeros(case.count * programs.ROWS, np.uint32), np.zeros(programs.COUNTERS, np.uint32)]
-            args = [case.source, *arrays, case.scalar]
+            arrays, args = _arguments(case)
             kernel(case.grid, case.block, args, device=open_emulator(order, threads=1))
             yield f"{seed} {order}: {' '.join(hashlib.sha256(array.tobytes()).hexdigest() for array in arrays)}"
+        if seed % 2:
+            found = counted(kernel, case.grid, case.block, _arguments(case)[1], multiprocessors=2, threads=1)
+            yield from (f"{seed} {item.name}: {json.dumps(plain(item))}" for item in found.instruction_runs())
+            places = [plain(replace(item, seen=None)) for item in found.places()]
+            yield from (f"{seed} {item['name']}: {json.dumps(item)}" for item in places)
+
+
+def _arguments(case: programs.Case) -> tuple[list[Any], list[Any]]:
+    """Arrays for what a program gives, and all its arguments."""
+    arrays = [np.zeros(case.count * programs.ROWS, np.uint32), np.zeros(programs.COUNTERS, np.uint32)]
+    return arrays, [case.source, *arrays, case.scalar]
 
 
 # -- recordings ------------------------------------------------------------------------------------------
