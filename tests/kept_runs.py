@@ -91,7 +91,11 @@ def _list_families() -> Iterator[str]:
 def _list_shaped() -> Iterator[str]:
     """Programs whose shape decides how they are compiled, or refused; in two builds where that is not too long."""
     for name, text, ways in shaped.list_programs():
-        modes = _MODES[:1] if name.startswith(("long", "row", "sum")) else (_MODES[0], _MODES[2], _MODES[5])
+        modes = (
+            _MODES[:1]
+            if name.startswith(("long", "row", "sum", "numbers"))
+            else (_MODES[0], _MODES[2], _MODES[5])
+        )
         for (mode, general), sums in itertools.product(modes, ways):
             try:
                 made = lower(Program(parse(text), "k", (64, 1, 1)), general, "k", mode, sums).text

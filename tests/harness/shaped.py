@@ -124,6 +124,63 @@ _TENSOR = (
 )  # fmt: skip
 
 
+def _conversions() -> Iterator[str]:
+    """Between all kinds of numbers, in every rounding."""
+    for more in ("", ".relu", ".satfinite", ".relu.satfinite"):
+        yield f"cvt.rs{more}.bf16x2.f32 %r0, %f0, %f1, %r1;"
+        yield f"cvt.rs{more}.f16x2.f32 %r0, %f0, %f1, %r1;"
+    for kind in ("e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2"):
+        for more in ("", ".relu"):
+            yield f"cvt.rn.satfinite{more}.{kind}.f32 %h0, %f0, %f1;"
+            yield f"cvt.rn{more}.f16x2.{kind} %r0, %h0;"
+    for more in ("", ".relu"):
+        yield f"cvt.rn.satfinite{more}.e2m1x2.f32 %b0, %f0, %f1;"
+        yield f"cvt.rn{more}.f16x2.e2m1x2 %r0, %b0;"
+    for mode in ("rz", "rp"):
+        for more in ("", ".satfinite"):
+            yield f"cvt.{mode}{more}.ue8m0x2.f32 %h0, %f0, %f1;"
+            yield f"cvt.{mode}{more}.ue8m0x2.bf16x2 %h0, %r1;"
+    yield "cvt.rn.bf16x2.ue8m0x2 %r0, %h0;"
+    for mode in ("rn", "rz", "rm", "rp"):
+        for of, register in (
+            ("u8", "%r1"),
+            ("s16", "%r1"),
+            ("u32", "%r1"),
+            ("s32", "%r1"),
+            ("u64", "%d1"),
+            ("s64", "%d1"),
+        ):
+            for to, target in (("f16", "%h0"), ("bf16", "%h0"), ("f32", "%f0"), ("f64", "%g0")):
+                yield f"cvt.{mode}.{to}.{of} {target}, {register};"
+        for to in ("f16", "bf16"):
+            yield f"cvt.{mode}.{to}.f64 %h0, %g1;"
+            yield f"cvt.{mode}i.{to}.{to} %h0, %h1;"
+            yield f"cvt.{mode}i.s32.{to} %r0, %h1;"
+        yield f"cvt.{mode}i.f64.f64 %g0, %g1;"
+    for op in (
+        "add",
+        "sub",
+        "mul",
+        "min",
+        "max",
+        "fma.rn",
+        "fma.rn.relu",
+        "fma.rn.oob",
+        "fma.rn.oob.relu",
+        "add.sat",
+        "ex2.approx",
+        "tanh.approx",
+        "neg",
+        "abs",
+    ):
+        for kind, letter in (("f16", "h"), ("bf16", "h"), ("f16x2", "r"), ("bf16x2", "r")):
+            operands = ", ".join(
+                f"%{letter}{i}"
+                for i in range(4 if "fma" in op else 2 if op[:3] in ("ex2", "tan", "neg", "abs") else 3)
+            )
+            yield f"{op}.{kind} {operands};"
+
+
 def list_programs() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Names, texts, and how tensor cores add in them."""
     for name, text in (*_long(), *_sums()):
@@ -134,5 +191,10 @@ def list_programs() -> Iterator[tuple[str, str, tuple[str, ...]]]:
         yield f"variables {i}", _text(body, variables, module), ("fast",)
     for i, body in enumerate(_FLOWS):
         yield f"flow {i}", _text(body, ".shared .align 16 .b8 sh[4096];"), ("fast",)
+    for line in _conversions():
+        text = (
+            _text(line, ".reg .b8 %b0;").replace("sm_90a", "sm_103a").replace(".version 8.6", ".version 9.0")
+        )
+        yield f"numbers: {line}", text, ("fast",)
     for i, body in enumerate(_TENSOR):
         yield f"tensor {i}", _text(body), ("fast", "hardware")
