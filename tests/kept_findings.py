@@ -266,7 +266,7 @@ def _list_leaks() -> Iterator[str]:
 
 
 # -- all of it -------------------------------------------------------------------------------------------
-_HALVES = {"shared": 3, "global": 2, "cluster": 2, "generic": 1}  # that pairs are listed in
+_HALVES = {"shared": 3, "global": 2, "cluster": 2}  # that pairs are listed in
 GROUPS: Groups = {
     **{f"{space} {way}": partial(_list_accesses, space, way) for space in _EDGES for way in ("checked", "run")},
     "clusters along each axis": _list_shapes,
