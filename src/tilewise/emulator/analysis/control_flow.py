@@ -234,7 +234,7 @@ def _table(item: syntax.Instruction, starts: dict[str, int], function: syntax.Pt
 
 def _place(name: str, starts: dict[str, int], item: syntax.Instruction) -> int:
     if name not in starts:
-        raise syntax.PtxError(item.line, f"there is no label {name!r}")
+        raise syntax.PtxError(item.line, f"there is no label {syntax.name_in_text(name)!r}")
     return starts[name]
 
 

@@ -233,7 +233,7 @@ class Inliner(InlinedBody):
         variable = self.result.variables.get(actual.name)
         if variable is None or variable.size != formal.size:
             raise syntax.PtxError(
-                at.line, f"{actual.name.partition('~')[0]} does not fit the parameter {formal.name}"
+                at.line, f"{syntax.name_in_text(actual.name)} does not fit the parameter {formal.name}"
             )
         if variable.align < formal.align:
             self.result.variables[actual.name] = replace(variable, align=formal.align)

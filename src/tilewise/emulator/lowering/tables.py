@@ -96,8 +96,10 @@ def unsupported(instruction: Instruction, why: str = "") -> PtxError:
 
 
 def _nearest_opcode(opcode: str) -> str:
-    """What to say of the known opcode that an unknown one is a misspelling of; "" if it is none."""
+    """What to say of the known opcode that an opcode is, or that it is a misspelling of; "" if it is none."""
     known = {name.partition(".")[0] for name, row in operations().items() if row.is_lowered}
+    if opcode in known:
+        return f": {opcode!r} has no such form"
     distances = [(edit_distance(name, opcode), name) for name in known if name.isalnum()]
     distance, near = min(distances)
     return f"; the nearest known one is {near!r}" if distance <= 1 + (len(opcode) >= _LONG_OPCODE) else ""

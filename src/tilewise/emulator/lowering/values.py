@@ -9,7 +9,7 @@ from tilewise.emulator.lowering.context import Context
 from tilewise.emulator.lowering.special import special
 from tilewise.emulator.lowering.tables import unsupported
 from tilewise.emulator.ptx import types
-from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Symbol
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, Not, Operand, Register, Symbol, name_in_text
 
 __all__ = ["address_of", "check_operand", "expand", "read", "read_bits", "write"]
 
@@ -43,6 +43,8 @@ def read(e: Context, operand: Operand, type_: str, as_vector: bool) -> Value:
             value_ = read(e, item, "pred", as_vector)
             return value_ ^ 1
         case Register(name=name):
+            if name == "_":
+                raise unsupported(e.now, "_ stands for no value: it is for results that nothing wants")
             if name in e.types:
                 value_, own = e.load(e.stored_type(name), e.registers[name], 4), e.types[name]
             else:
@@ -97,7 +99,7 @@ def write(e: Context, register: Register, value: Value, type_: str, shape: Shape
         return
     own = e.types.get(register.name)
     if own is None:
-        raise unsupported(e.now, f"{register.name} cannot be written")
+        raise unsupported(e.now, f"{name_in_text(register.name)} cannot be written")
     slot = e.registers[register.name]
     stored = e.stored_type(register.name)
     if stored.startswith("<"):
@@ -115,7 +117,7 @@ def address_of(e: Context, symbol: Symbol) -> Value:
     """Return a variable's address within its own space."""
     place = e.program.places.get(symbol.name)
     if place is None:
-        raise unsupported(e.now, f"there is no variable {symbol.name!r}")
+        raise unsupported(e.now, f"there is no variable {name_in_text(symbol.name)!r}")
     if place.space != "global":
         return e.const("i64", place.offset + symbol.offset)
     table = e.load("ptr", e.offset("%ctx", LAUNCH.GLOBALS), 8)

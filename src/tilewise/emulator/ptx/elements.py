@@ -111,7 +111,7 @@ def add_offset(parser: TokenReader, scope: Scope, register: Register) -> Registe
     if type_ == "pred" or is_float(type_) or type_ not in TYPE_BYTES or TYPE_BYTES[type_] not in (2, 4, 8):
         return register
     amount = read_offset(parser)
-    result = scope.register_for(type_)
+    result = scope.register_for(type_, register.name)
     kind = ("s" if type_[0] == "s" else "u") + str(8 * TYPE_BYTES[type_])
     scope.before(Instruction(parser.now.line, "add", (kind,), (result, register, Immediate(amount))))
     return result

@@ -82,12 +82,13 @@ class Scope:
         file, source = self.location
         self.function.body += [replace(each, source=source, file=file) for each in instructions]
 
-    def register_for(self, type_: str) -> syntax.Register:
-        """A register that no text names."""
+    def register_for(self, type_: str, of: str = "") -> syntax.Register:
+        """A register that no text names; a message has the name of the one that it is made ``of``."""
         assert self.function is not None
         self.serial += 1
-        self.function.registers[f"#{self.serial}"] = type_
-        return syntax.Register(f"#{self.serial}")
+        name = f"{of}#{self.serial}"
+        self.function.registers[name] = type_
+        return syntax.Register(name)
 
     def type_of(self, register: syntax.Register) -> str:
         return self.function.registers.get(register.name, "") if self.function else ""

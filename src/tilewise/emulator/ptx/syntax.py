@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ __all__ = [
     "Symbol",
     "Vector",
     "items_of",
+    "name_in_text",
 ]
 
 ELEMENTS = ("x", "y", "z", "w")  # of a vector
@@ -79,6 +81,11 @@ class Not:
 
 
 Operand = Register | Immediate | Symbol | Address | Vector | Pair | Not
+
+
+def name_in_text(unique: str) -> str:
+    """The name that a text has for what has that name elsewhere too, and so one of its own here."""
+    return re.split("[#~]", unique, maxsplit=1)[0]
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:

@@ -12,7 +12,7 @@ import math
 import re
 import struct
 
-from tilewise.emulator.ptx.syntax import Immediate, Instruction
+from tilewise.emulator.ptx.syntax import Immediate, Instruction, name_in_text
 
 __all__ = [
     "TYPE_BYTES",
@@ -83,7 +83,7 @@ def register_disagreement(instruction: Instruction, name: str, declared: str, ty
     if _same_kind(declared, type_) and (have == want or (wider and have > want)):
         return ""
     or_wider = " or wider" if wider else ""
-    return f"{name} is declared .{declared}, and .{type_} wants {_list_declarations(type_)}{or_wider}"
+    return f"{name_in_text(name)} is declared .{declared}, and .{type_} wants {_list_declarations(type_)}{or_wider}"
 
 
 def literal_disagreement(literal: Immediate, type_: str) -> str:
