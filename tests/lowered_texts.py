@@ -22,7 +22,16 @@ from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.lowering.lower import lower
 from tilewise.emulator.ptx.parse import parse
 
-__all__ = ["COMMAND", "GOLDEN", "PARTS", "describe_part", "describe_routines", "expand_line", "llvm_text"]
+__all__ = [
+    "COMMAND",
+    "GOLDEN",
+    "PARTS",
+    "describe_part",
+    "describe_routines",
+    "expand_line",
+    "list_lines",
+    "llvm_text",
+]
 
 COMMAND = "python -m tests.lowered_texts"
 GOLDEN = Path(__file__).parent / "golden" / "lowered.txt"
@@ -329,15 +338,19 @@ def _split_words(text: str) -> list[str]:
     return [word.replace(";", ",") for word in text.split(",")]
 
 
-def list_kernels() -> dict[str, list[tuple[str, int, str]]]:
-    """By a line, PTX, threads and builds: two kernels for each instruction that it stands for; and one for each family."""
+def list_lines() -> dict[str, list[str]]:
+    """By a line, the instructions that it stands for: of the assembler's orders of modifiers, and of LINES."""
     found = {line: [line] for form in FORMS for line in [form.line(".".join(form.parts)).rstrip(";")]}
     listed = (line.split(None, 1) for line in KEPT.read_text().splitlines())
     found |= {line.rstrip(";"): [line.rstrip(";")] for verdict, line in listed if verdict == "takes"}
-    found |= {line: expand_line(line) for line in LINES}
+    return found | {line: expand_line(line) for line in LINES}
+
+
+def list_kernels() -> dict[str, list[tuple[str, int, str]]]:
+    """By a line, PTX, threads and builds: two kernels for each instruction that it stands for; and one for each family."""
     kernels = {
         line: [one for each in instructions for one in _kernels_of(each)]
-        for line, instructions in found.items()
+        for line, instructions in list_lines().items()
     }
     families = {f"({name})": [(one.text, one.block, "pPckK")] for name, one in by_hand().items()}
     return kernels | families
