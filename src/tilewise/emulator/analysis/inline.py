@@ -31,7 +31,9 @@ def inline_calls(module: syntax.PtxModule, entry: str) -> syntax.PtxFunction:
     """Return the kernel ``entry`` with the body of each called function in the place of the call."""
     function = module.function(entry)
     if function is None or not function.entry or function.declared_only:
-        raise UnknownNameError("kernel", entry, [f.name for f in module.functions.values() if f.entry])
+        raise UnknownNameError(
+            "kernel", entry, [f.name for f in module.functions.values() if f.entry and not f.declared_only]
+        )
     inliner = Inliner(module, function)
     inliner.result.registers.update(function.registers)
     inliner.expand(Frame(function, "", None))

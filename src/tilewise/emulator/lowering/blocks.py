@@ -50,9 +50,10 @@ def lower_block(e: Context, block: Block, pieces: Pieces) -> None:
 
 def _terminator(e: Context, block: Block) -> None:
     terminator = block.terminator
+    if terminator.instruction is not None:
+        e.now, e.guard = terminator.instruction, None
     if terminator.kind in ("wait", "meet"):
         assert terminator.instruction is not None
-        e.now, e.guard = terminator.instruction, None
         with complete(terminator.instruction):
             (_wait if terminator.kind == "wait" else _sync_lanes)(e, block)
     elif e.is_apart:

@@ -171,7 +171,7 @@ class _Reader:
 
     def _integer(self, kind: str, number: _Number) -> _Number:
         if number.kind == "f":
-            raise self.parser.error("an operation that floats do not have; an integer expected")
+            raise PtxError(self.parser.now.line, "an operation that floats do not have")
         return _wrapped(kind, int(number.value))
 
     def _apply(self, word: str, a: _Number, b: _Number) -> _Number:
@@ -186,7 +186,7 @@ class _Reader:
         x, y = int(_wrapped(kind, int(a.value)).value), int(_wrapped(kind, int(b.value)).value)
         if word in ("/", "%"):
             if not y:
-                raise self.parser.error("a constant divided by zero; another number expected")
+                raise PtxError(self.parser.now.line, "a constant divided by zero")
             if word == "%":  # of unsigned numbers, whatever they are
                 return _wrapped("u", (x % (1 << 64)) % (y % (1 << 64)))
             return _wrapped(kind, abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1))
@@ -194,7 +194,9 @@ class _Reader:
         return _Number("s", int(found)) if isinstance(found, bool) else _wrapped(kind, found)
 
     def _apply_real(self, word: str, x: float, y: float) -> _Number:
-        if word not in _ARITHMETIC and (word != "/" or not y):
-            raise self.parser.error(f"an operation {word} that floats do not have here; ';' expected")
+        if word == "/" and not y:
+            raise PtxError(self.parser.now.line, "a constant divided by zero")
+        if word not in _ARITHMETIC and word != "/":
+            raise PtxError(self.parser.now.line, f"floats do not have the operation {word}")
         found = x / y if word == "/" else _ARITHMETIC[word](x, y)
         return _Number("s", int(found)) if isinstance(found, bool) else _real(found)

@@ -17,6 +17,7 @@ from tilewise.emulator.ptx.syntax import (
     Immediate,
     Instruction,
     Operand,
+    PtxError,
     PtxVariable,
     Register,
     Symbol,
@@ -83,7 +84,7 @@ def special_register(scope: Scope, name: str) -> Operand:
     return Vector(tuple(Register(f"{name}.{part}") for part in ELEMENTS))
 
 
-def split_vector_move(parser: TokenReader, scope: Scope, instruction: Instruction) -> Instruction:
+def split_vector_move(scope: Scope, instruction: Instruction) -> Instruction:
     """Split a ``mov`` of vectors into moves of elements; return the last, emit the others before it."""
     parts = instruction.parts
     if instruction.opcode != "mov" or len(parts) != 2 or parts[0] not in ("v2", "v4"):
@@ -94,7 +95,8 @@ def split_vector_move(parser: TokenReader, scope: Scope, instruction: Instructio
         ):
             pass
         case _:
-            raise parser.error(f"a mov.{parts[0]} of two vectors expected before")
+            what = f"{instruction.written}: it takes two vectors of {parts[0][1:]} elements"
+            raise PtxError(instruction.line, what)
     one = replace(instruction, parts=parts[1:])
     kept = [scope.register_for(parts[1]) for _ in sources]  # a target may be a source that is yet to be read
     moves = [replace(one, operands=pair) for pair in zip(kept, sources, strict=True)]

@@ -16,7 +16,7 @@ from math import prod
 
 from tilewise.emulator.ptx.constant_expressions import constant, read_offset
 from tilewise.emulator.ptx.scope import Scope
-from tilewise.emulator.ptx.syntax import Immediate, Link, PtxError, PtxModule, PtxVariable
+from tilewise.emulator.ptx.syntax import Immediate, Link, PtxError, PtxModule, PtxVariable, name_in_text
 from tilewise.emulator.ptx.tokens import TokenReader
 from tilewise.emulator.ptx.types import TYPE_BYTES, literal_bits, literal_disagreement
 
@@ -34,6 +34,7 @@ _PLAIN = re.compile(
 )
 
 
+_HAVE_VALUES = re.compile(r"[bus]\d+|f32|f64|pred")  # types that initial values may be of
 _DECIMALS = re.compile(r"[-0-9,\s]*", re.ASCII)
 _OCTAL = re.compile(r"(?<![0-9])0[0-9]")
 _SINGLES = re.compile(r"(?:\s*0[fF][0-9a-fA-F]{8}\s*,)*\s*0[fF][0-9a-fA-F]{8}\s*", re.ASCII)
@@ -105,7 +106,7 @@ class _LiteralBytes(dict[str, bytes]):
 
 def _mismatch(literal: Immediate, type_: str) -> str:
     """Return why a literal cannot be the initial value of a type; "" if it can. Bits may be of any."""
-    if type_ in ("f16", "f16x2", "bf16", "bf16x2"):
+    if not _HAVE_VALUES.fullmatch(type_):
         return f"no initial value of .{type_} expected"
     return "" if type_[0] == "b" else literal_disagreement(literal, type_)
 
@@ -254,7 +255,7 @@ def _scalar(parser: TokenReader, scope: Scope, type_: str) -> bytes | _Address:
     line = parser.now.line
     value = constant(parser)
     if parser.now.text == "(" and not value.width:  # a mask: one byte of an address
-        byte = (value.value.bit_length() - 1) // 8
+        byte = max(value.value.bit_length() - 1, 0) // 8
         if width != 1 or value.value != 0xFF << (8 * byte):
             raise PtxError(line, "a mask of an address must take one byte of it into one byte")
         parser.expect("(")
@@ -300,5 +301,6 @@ def check_links(module: PtxModule, variable: PtxVariable) -> None:
         known, function = module.variables.get(name), module.functions.get(name)
         if not (known.space in ("global", "const") if known else function and not function.entry):
             raise PtxError(
-                variable.line, f"{variable.name} holds the address of {name!r}, which has none here"
+                variable.line,
+                f"{variable.name} holds the address of {name_in_text(name)!r}, which has none here",
             )

@@ -132,9 +132,10 @@ class Parser(TokenReader):
         self.expect(".alias")
         name = self.word()
         self.expect(",")
+        token = self.now
         target = self.result.functions.get(self.word())
         if target is None:
-            raise self.error("';' expected after two functions")
+            raise syntax.PtxError(token.line, f"there is no function {token.text!r} before its alias")
         self.result.functions[name] = target
         self.expect(";")
 
@@ -191,8 +192,6 @@ class Parser(TokenReader):
         line = self.now.line
         space = self.take().text[1:]
         align, type_, vector = self.variable_type(line, False)
-        if align and (align & (align - 1) or align > 4096):
-            raise syntax.PtxError(line, f"an alignment that is not a power of two up to 4,096: {align}")
         found = [self.one_variable(space, type_, align, vector, external, line)]
         while self.accept(","):
             found.append(self.one_variable(space, type_, align, vector, external, line))
@@ -220,6 +219,8 @@ class Parser(TokenReader):
                 self.skip_to(")")
             elif part not in (".ptr", ".managed", *_SPACES):
                 raise syntax.PtxError(line, f"an unknown part of a variable: {part}")
+        if align and (align & (align - 1) or align > 4096):
+            raise syntax.PtxError(line, f"an alignment that is not a power of two up to 4,096: {align}")
         if not type_:
             raise syntax.PtxError(line, f"a {'parameter' if parameter else 'variable'} without a type")
         return align, type_, vector
@@ -315,6 +316,8 @@ class Parser(TokenReader):
             space = self.take().text[1:]
             align, type_, vector = self.variable_type(line, True)
             whole = self.one_variable(space, type_, align, vector, False, line)
+            if any(whole.name == other.name.partition(".")[0] for other in found):
+                raise syntax.PtxError(line, f"the parameter {whole.name!r} stands twice")
             found += elements.elements_of(whole, vector) if space == "reg" and vector > 1 else [whole]
             self.accept(",")
         return found
@@ -441,7 +444,7 @@ class Parser(TokenReader):
         )
         if self.narrow and "f64" in parts:
             raise syntax.PtxError(line, "f64 that .target map_f64_to_f32 makes f32 is not supported")
-        moved = elements.split_vector_move(self, self.scope, whole)
+        moved = elements.split_vector_move(self.scope, whole)
         found = normalise(moved, self.scope.function.registers, self.result.version)
         if (
             opcode in ("bra", "brx", "call")

@@ -85,7 +85,7 @@ Operand = Register | Immediate | Symbol | Address | Vector | Pair | Not
 
 def name_in_text(unique: str) -> str:
     """The name that a text has for what has that name elsewhere too, and so one of its own here."""
-    return re.split("[#~]", unique, maxsplit=1)[0]
+    return re.split("[#~]", unique.rpartition("::")[2], maxsplit=1)[0]
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
