@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 
 import tilewise as tw
-from tests.ptx_texts import FRAMES, TEXTS, list_expressions
+from tests.ptx_texts import BLOCKS, FRAMES, TEXTS, list_expressions
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.analysis.variable_layout import initial_content
 from tilewise.emulator.lowering.lower import lower
@@ -44,7 +44,7 @@ def describe_group(group: str) -> str:
         lines += [line] if len(texts) > 1 else []
         for chosen, text in texts:
             whole = FRAMES[group].replace("¤", text.replace("\\n", "\n").replace("\\0", "\0"))
-            answer = read(whole, known)
+            answer = read(whole, known, BLOCKS.get(group, (64, 1, 1)))
             lines.append(f"  {chosen if len(texts) > 1 else text} | {answer}")
     return "\n".join(lines)
 
@@ -56,11 +56,11 @@ def expand(line: str) -> list[tuple[str, str]]:
     return [(" ¦ ".join(one[1::2]), "".join(one)) for one in itertools.product(*choices)]
 
 
-def read(text: str, known: frozenset[str] = frozenset()) -> str:
+def read(text: str, known: frozenset[str] = frozenset(), block: tuple[int, int, int] = (64, 1, 1)) -> str:
     """What a user is told of a text, or what the kernel ``k`` of it is, but for variables that are ``known``."""
     try:
         module = parse(text)
-        program = Program(module, "k", (64, 1, 1))
+        program = Program(module, "k", block)
         code = lower(program, False, "k").text
     except tw.TilewiseError as error:
         return str(error).replace("PTX line ", "").replace("\0", "\\0")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 
-__all__ = ["FRAMES", "TEXTS", "list_expressions"]
+__all__ = ["BLOCKS", "FRAMES", "TEXTS", "list_expressions"]
 
 _HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 _ENTRY = ".visible .entry k(.param .u64 p)\n{\n"
@@ -209,15 +209,15 @@ ld.global.u32 %r0, a[«0¦1¦-1¦%r0¦%d0¦%r0+2¦%r0-1¦%r0+1-3¦%h0¦%p0¦%f0�
 st.global.u32 a[«2¦%r0¦%d0-1»]«, %r1¦»
 { .shared .v2 .b32 x[3]; .global .u16 y[2][3]; ld.«shared.b32 %r0, x[1]¦shared.v2.b32 {%r0, %r1}, x[%r2]¦global.u16 %h0, y[2]¦global.u16 %h0, y[%r1+1]»; }
 ld.«shared¦local¦const¦param».u16 %h0, [«a¦s+2¦l+4¦c+1¦q¦p+4¦%d0+2¦5¦%h0»]
-ld.global.u16 %h0, [«a¦s+2¦l+4¦c+1¦q¦p¦p+4¦nothing¦%d0+2¦%r0-1¦%d0+4-2¦%d0+(2)¦%d0+1.5¦5¦-5¦0x100¦%p0¦%h0¦%d0+%r0¦s[1]¦¦%v¦%v.x¦%tid¦+4»]
+ld.global.u16 %h0, [«a¦s+2¦l+4¦c+1¦q¦p¦p+4¦nothing¦%d0+2¦%r0-1¦%d0+4-2¦%d0+(2)¦%d0+1.5¦5¦-5¦0x100¦%p0¦%h0¦%d0+%r0¦s[1]¦¦%v¦%v.x¦%tid¦+4¦WARP_SZ¦WARP_SZ+4¦4+WARP_SZ¦_¦1.5¦%d0 4¦%d0;¦(%d0)¦%d0, %r0¦%d0, {%r0}»]
 ld.param.u64 %d0, [p«¦+0¦+1¦+8¦+4¦-8»]
 ld.param.«u8¦s16¦u32¦f32¦v2.u32¦u64¦b128» «%r0¦%d0¦%h0¦{%r0, %r1}¦%f0», [p]
 mov.«b32¦u32» «%v.x¦%v.y¦%v.z¦%v.r¦%v.g¦%v.b¦%v¦%w.w¦%w.a¦%w.x¦%w.q», %r1;
-mov.v2.«b32¦u32¦f32¦b64» «%v, %v¦%v, {%r0, %r1}¦{%r0, %r1}, %v¦{%r0, %r1}, {%r1, %r0}¦{_, %r1}, %v¦%v, {1, 2}¦%v, %r0¦%r0, %v¦%v, {%r0, %r1, %r2}¦%v»
+mov.v2.«b32¦u32¦f32¦b64» «%v, %v¦%v, {%r0, %r1}¦{%r0, %r1}, %v¦{%r0, %r1}, {%r1, %r0}¦{_, %r1}, %v¦%v, {1, 2}¦%v, %r0¦%r0, %v¦%v, {%r0, %r1, %r2}¦%v, %v, %v¦%v»
 mov.v4.f32 %w, «%w¦{%f0, %f1, %f2, %f3}¦{%w.w, %w.z, %w.y, %w.x}¦{1.0, 2.0, 3.0, 4.0}¦%v¦{%f0, %f1}»
 «ld.shared.v2.b32 %v, [s]¦st.shared.v2.b32 [s], %v¦ld.shared.v4.f32 %w, [s]¦ld.shared.v4.f32 %v, [s]¦ld.shared.v2.f32 %w, [s]»
 mov.b64 %d0, «%v¦{%v.x, %v.y}¦{%r0, %v.y}¦%w¦{%h0, %h1, %h2, %h3}¦{%r0}¦{%r0, %h0}¦{%r0, {%r1}}¦{%r0 %r1}¦{,%r0}¦{%r0, [s]}¦{%r0, %r1»
-mov.u32 %r0, «%tid¦%tid.x¦%tid.y¦%tid.w¦%tid.q¦%ntid.z¦%ctaid.w¦%nctaid.x¦%laneid¦%laneid.x¦%warpid¦%nwarpid¦%smid¦%nsmid¦%gridid¦%lanemask_eq¦%lanemask_le¦%lanemask_lt¦%lanemask_ge¦%lanemask_gt¦%lanemask_xx¦%clock¦%clock_hi¦%clock64¦%globaltimer¦%globaltimer_lo¦%globaltimer_hi¦%pm0¦%pm7¦%pm8¦%pm0_64¦%pm7_64¦%pm8_64¦%envreg0¦%envreg1¦%envreg2¦%envreg31¦%envreg32¦%total_smem_size¦%aggr_smem_size¦%dynamic_smem_size¦%current_graph_exec¦%is_explicit_cluster¦%clusterid.x¦%nclusterid.y¦%cluster_ctaid.z¦%cluster_nctaid.x¦%cluster_ctarank¦%cluster_nctarank¦%reserved_smem_offset_begin¦%reserved_smem_offset_end¦%reserved_smem_offset_0¦%reserved_smem_offset_1¦%reserved_smem_offset_2¦%reserved_smem_offset_cap¦%reserved_smem_x¦%ntid¦%tidx¦%TID.x»
+mov.u32 %r0, «%tid¦%tid.x¦%tid.y¦%tid.w¦%tid.q¦%ntid.z¦%ctaid.w¦%nctaid.x¦%laneid¦%laneid.x¦%warpid¦%nwarpid¦%smid¦%nsmid¦%gridid¦%lanemask_eq¦%lanemask_le¦%lanemask_lt¦%lanemask_ge¦%lanemask_gt¦%lanemask_xx¦%clock¦%clock_hi¦%clock64¦%globaltimer¦%globaltimer_lo¦%globaltimer_hi¦%pm0¦%pm7¦%pm8¦%pm0_64¦%pm7_64¦%pm8_64¦%envreg0¦%envreg1¦%envreg2¦%envreg31¦%envreg32¦%total_smem_size¦%aggr_smem_size¦%dynamic_smem_size¦%current_graph_exec¦%is_explicit_cluster¦%clusterid.x¦%nclusterid.y¦%cluster_ctaid.z¦%cluster_nctaid.x¦%cluster_ctarank¦%cluster_nctarank¦%reserved_smem_offset_begin¦%reserved_smem_offset_end¦%reserved_smem_offset_0¦%reserved_smem_offset_1¦%reserved_smem_offset_2¦%reserved_smem_offset_cap¦%reserved_smem_x¦%ntid¦%tidx¦%TID.x¦%tid.X¦%tid.xy¦WARP_SZ¦WARP_SIZE¦warp_sz¦%warp_sz»
 mov.u64 %d0, «%clock64¦%globaltimer¦%gridid¦%current_graph_exec¦%pm0_64¦%tid.x¦%clock¦%reserved_smem_offset_cap¦%laneid»
 mov.u16 %h0, «%tid.x¦%laneid¦%clock64¦5¦65536¦-1»
 mov.pred %p0, «%p1¦!%p1¦1¦0¦2¦%is_explicit_cluster¦%r0¦1.0»
@@ -270,6 +270,26 @@ TEXTS["function"] = r"""
 .func f(.param .b32 a) { .reg .b32 %r; .param .b32 b; ld.param.b32 %r, [a]; st.param.b32 [b], %r; call «f¦g», (b); ret; }
 .func f(.param .b32 a) { .local .align «8¦32» .b8 l[9]; .local .b16 m; .reg .b32 %r; .param .b32 b; ld.param.b32 %r, [a]; st.local.b8 [l+8], %r; st.local.b16 [m], %r; st.param.b32 [b], %r; call f, (b); ld.local.u8 %r, [l+8]; st.shared.b8 [%r], %r; ret; }
 """  # fmt: skip
+
+# Threads of a block, by the group; of any other 64.
+BLOCKS = {
+    f"rows of {x}": (x, y, z)
+    for x, y, z in ((32, 3, 1), (16, 3, 1), (8, 8, 1), (4, 4, 4), (2, 16, 2), (5, 13, 1))
+}
+_ROWS = r"""
+mad.lo.u32 %r0, %y, «16¦32¦100», %x; mul.wide.u32 %d1, %r0, «4¦8»; add.u64 %d0, %d0, %d1; ld.global.u32 %r1, [%d0+4]; st.global.u32 [%d0], %r1
+mad.lo.u32 %r0, %y, 40, %x; mad.lo.u32 %r0, %z, 500, %r0; mul.wide.u32 %d1, %r0, 16; add.u64 %d0, %d0, %d1; ld.global.«v4.f32 {%f0, %f1, %f2, %f3}¦v2.u64 {%d2, %d3}¦v2.u8 {%r1, %r2}¦u8 %r1¦f64 %g0¦u16 %h0», [%d0]
+mad.lo.u32 %r0, %y, 40, %x; mul.wide.u32 %d1, %r0, «8¦12»; add.u64 %d0, %d0, %d1; st.global.«v2.f32 [%d0], {%f0, %f1}¦u64 [%d0], %d1¦u8 [%d0], %r0¦v2.u16 [%d0], {%h0, %h1}¦u16 [%d0], 5»
+mul.lo.u32 %r0, %y, 24; «and¦or¦xor».b32 %r1, %x, 6; add.u32 %r0, %r0, %r1; mul.wide.u32 %d1, %r0, 4; add.u64 %d0, %d0, %d1; «ld.global.u32 %r1, [%d0]¦st.global.u32 [%d0], %r1¦atom.global.add.u32 %r1, [%d0], %r0¦red.global.add.u32 [%d0], 1»
+shl.b32 %r0, %y, «5¦6»; add.u32 %r0, %r0, %x; shl.b32 %r0, %r0, 2; «ld.shared.u32 %r1, [%r0]¦st.shared.v2.u32 [%r0], {%r1, %r2}¦cp.async.ca.shared.global [%r0], [%d0], 4¦ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0]»
+mov.u32 %r1, «%x¦%y¦%z¦%laneid¦%warpid»; setp.«lt¦eq».u32 %p0, %r1, 3; @%p0 bra L; add.u32 %r1, %r1, 1; L: st.global.u32 [%d0], %r1
+"""  # fmt: skip
+for _name in BLOCKS:
+    TEXTS[_name] = _ROWS
+    FRAMES[_name] = (
+        f"{_HEAD}{_ENTRY}{_OWN} .reg .b32 %x, %y, %z; ld.param.u64 %d0, [p]; mov.u32 %x, %tid.x; mov.u32 %y, %tid.y;"
+        " mov.u32 %z, %tid.z;\n¤ ;\nret;\n}\n"
+    )
 
 _NUMBERS = ("0", "7", "-3", "5U", "0x8000000000000000", "2.5", "-0.0")
 _OPERATORS = (

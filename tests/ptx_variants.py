@@ -134,7 +134,7 @@ _PLACES = (
     "[%d0, {%r0}]", "[%d0, {%r0, %r1}]", "[%d0, {%r0, %r1, %r2}]", "[%d0, {%d0, %r1}]", "[%d0, {1, 2}]", "[%d0, {%h0, %h1}]",
 )  # fmt: skip
 _ITEMS = ("%p0", "%h0", "%r0", "%d0", "%f0", "%g0", "%b1", "_", "1", "1.5", "sh", "{%r0}", "[%d0]", "%tid.x")
-_FEW, _LEAST, _SHARE = 12, 60, 8  # of what is no operation; of others, and of more than that
+_FEW, _LEAST, _SHARE = 12, 60, 6  # of what is no operation; of others, and of more than that
 _OPERAND_KIND = re.compile(r"%([phrfdgqb])\d+")
 
 
@@ -197,6 +197,7 @@ def _changed_words(parts: list[str]) -> Iterator[tuple[str, list[str]]]:
         for kind in _KIND_OF_WORD.get(word, ()):
             for other in kind:
                 yield f"{word} to {other} of {i - len(parts)}", [*before, other, *behind]
+        yield f"{word} in capitals", [*before, word.swapcase(), *behind]
     for word in _EXTRA.split():
         yield f"with {word}", [*parts[:-1], word, *parts[-1:]]
     yield "turned round", parts[::-1]
