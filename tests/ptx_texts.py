@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 
-__all__ = ["BLOCKS", "FRAMES", "TEXTS", "list_expressions"]
+__all__ = ["BLOCKS", "BUILT", "FRAMES", "TEXTS", "list_expressions"]
 
 _HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 _ENTRY = ".visible .entry k(.param .u64 p)\n{\n"
@@ -290,6 +290,53 @@ for _name in BLOCKS:
         f"{_HEAD}{_ENTRY}{_OWN} .reg .b32 %x, %y, %z; ld.param.u64 %d0, [p]; mov.u32 %x, %tid.x; mov.u32 %y, %tid.y;"
         " mov.u32 %z, %tid.z;\n¤ ;\nret;\n}\n"
     )
+
+# How lanes go, and where warps stop; all builds of these are kept.
+BUILT = ("flow",)
+TEXTS["flow"] = r"""
+L: add.u32 %r0, %r0, 1; setp.lt.u32 %p0, %r0, «10¦%w¦%t»; @%p0 bra L; st.shared.u32 [%r0], %r0
+L: «ld.volatile.shared.u32 %r0, [s]¦ld.global.u32 %r0, [%d0]¦atom.shared.add.u32 %r0, [s], 1¦ld.acquire.gpu.global.u32 %r0, [%d0]»; setp.lt.u32 %p0, %r0, «9¦%t»; @%p0 bra L
+setp.lt.u32 %p0, «%t¦%w», 9; @«%p0¦!%p0» bra L; add.u32 %r0, %r0, 1; «bar.sync 0;¦bar.sync 1, 64;¦bar.warp.sync -1;¦shfl.sync.idx.b32 %r1, %r0, 1, 31, -1;¦exit;¦ret;¦trap;¦» L: st.shared.u32 [s], %r0
+setp.lt.u32 %p0, «%t¦%w», 9; @%p0 «exit;¦trap;¦bar.sync 0;¦bar.red.popc.u32 %r0, 0, %p0;¦barrier.cluster.arrive; barrier.cluster.wait;¦nanosleep.u32 5;¦brx.idx %t, T;¦vote.sync.any.pred %p1, %p0, -1;» T: .branchtargets L, M; L: st.shared.u32 [s], %r0; M: add.u32 %r0, %r0, 2
+and.b32 %r1, %t, 3; brx.idx «%r1¦%w», T; T: .branchtargets A, B, A, C; A: add.u32 %r0, %r0, 1; bra C; B: add.u32 %r0, %r0, 2; C: «bar.sync 0;¦» st.shared.u32 [%r0], %r1
+A: add.u32 %r0, %r0, 1; setp.lt.u32 %p0, %r0, %t; @%p0 bra B; «bar.sync 0;¦» C: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, «5¦%t»; @%p1 bra C; B: setp.lt.u32 %p2, %r0, 20; @%p2 bra A; st.shared.u32 [%r0], %r1
+setp.lt.u32 %p0, %t, 9; @%p0 bra B; A: add.u32 %r0, %r0, 1; B: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, %t; @%p1 bra A; st.shared.u32 [%r0], %r1
+setp.lt.u32 %p0, %t, 40; @%p0 bra L; M: ld.volatile.shared.u32 %r0, [s]; setp.eq.u32 %p1, %r0, 0; @%p1 bra M; «exit;¦bra N;» L: st.volatile.shared.u32 [s], 1; N: bar.sync 0
+A: atom.shared.cas.b32 %r0, [s], 0, 1; setp.ne.u32 %p0, %r0, 0; @%p0 bra A; ld.shared.u32 %r1, [s+4]; add.u32 %r1, %r1, 1; st.shared.u32 [s+4], %r1; «atom.shared.exch.b32 %r0, [s], 0¦st.volatile.shared.u32 [s], 0»
+L: mbarrier.try_wait.parity.shared.b64 %p0, [s], «0¦%r0»; @!%p0 bra L; «bar.sync 0¦»
+setp.lt.u32 %p0, %w, 5; @%p0 bra L; «wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %d0, %d1, 1, 1, 1, 0, 0; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;¦cp.async.ca.shared.global [%r0], [%d0], 16; cp.async.wait_all;¦setmaxnreg.dec.sync.aligned.u32 40;» L: st.shared.f32 [s], %f0
+add.u32 %r0, %t, «0x80000000¦-5¦1»; cvt.«u64.u32¦s64.s32» %d1, %r0; shl.b64 %d1, %d1, 2; add.u64 %d0, %d0, %d1; ld.global.u32 %r1, [%d0]; st.global.u32 [%d0], %r1
+.reg .b32 %x<20>; setp.lt.u32 %p0, %t, 9; ld.shared.v4.u32 {%x0, %x1, %x2, %x3}, [s]; bar.sync 0; add.u32 %x4, %x0, %x1; @%p0 bra L; bar.sync 1, 32; L: add.u32 %x5, %x4, %x3; bar.sync 0; st.shared.v2.u32 [s], {%x5, %x2}
+"""  # fmt: skip
+FRAMES["flow"] = (
+    f"{_HEAD}{_ENTRY}{_OWN} .reg .b32 %t, %w; ld.param.u64 %d0, [p]; ld.param.u32 %w, [p]; mov.u32 %t, %tid.x;"
+    " mov.u32 %r0, 0; mov.u32 %r1, 0;\n¤ ;\nret;\n}\n"
+)
+_RECURSIVE = (
+    " .reg .b32 %r<4>; .reg .pred %p<2>; .reg .b64 %d; .reg .b16 %h; .reg .f64 %g; .reg .b128 %q; .param .b32 x, y;"
+    " ld.param.b32 %r0, [a]; setp.eq.u32 %p0, %r0, 0; @%p0 bra E; sub.u32 %r1, %r0, 1; st.param.b32 [x], %r1;"
+)
+TEXTS["recursion"] = r"""
+.func (.param .b32 o) f(.param .b32 a) {¤ call (y), «f¦g», (x); ld.param.b32 %r2, [y]; add.u32 %r0, %r0, %r2; E: st.param.b32 [o], %r0; ret; } .func (.param .b32 o) g(.param .b32 a) {¤ call (y), «f¦g», (x); ld.param.b32 %r2, [y]; E: st.param.b32 [o], %r2; ret; }
+.func (.param .b32 o) f(.param .b32 a) {¤ «cvt.u64.u32 %d, %r0¦cvt.u16.u32 %h, %r0¦cvt.rn.f64.u32 %g, %r0¦setp.gt.u32 %p1, %r0, 5¦mov.b128 %q, {%d, %d}¦mov.u32 %r3, %r0»; call (y), f, (x); st.shared.b64 [0], %d; st.shared.b16 [8], %h; st.shared.f64 [16], %g; @%p1 trap; mov.b128 {%d, %d}, %q; st.shared.b32 [24], %r3; E: ret; }
+.func (.param .b32 o) f(.param .b32 a) {¤ .local .align «4¦16» .b8 l[«4¦9¦16»]; .local .b16 m; st.local.b8 [l+3], %r0; mov.u64 %d, l; call (y), f, (x); ld.local.u8 %r2, [l+3]; st.local.b16 [m], 5; E: st.param.b32 [o], %r2; ret; }
+.func (.reg .b32 %o) h(.reg .b32 %a, .reg .b64 %b) { .reg .pred %p; .reg .b32 %r; setp.eq.u32 %p, %a, 0; @«%p¦!%p» bra E; sub.u32 %r, %a, 1; call («%r¦_¦%o»), h, (%r, %b); E: add.u32 %o, %a, %r; ret; } .func (.param .b32 o) f(.param .b32 a) { .reg .b32 %r; .reg .b64 %d; ld.param.b32 %r, [a]; call (%r), h, (%r, %d); st.param.b32 [o], %r; ret; }
+¦¦
+.func (.param .b32 o) f(.param .b32 a) {¤ @%p1 call (y), f, (x); call (y), f, (x); L: sub.u32 %r0, %r0, 1; setp.gt.u32 %p1, %r0, 3; @%p1 bra L; E: st.param.b32 [o], %r0; ret; }
+"""  # fmt: skip
+_OF_BYTES = (
+    ".func (.param .align 8 .b8 o[«M¦16»]) h(.param .align 8 .b8 a[N]) { .reg .pred %p; .reg .b32 %r; .param .align 8 .b8 x[N], y[M];"
+    " ld.param.b32 %r, [a+4]; setp.eq.u32 %p, %r, 0; @%p bra E; st.param.b32 [x], %r; st.param.b8 [x+4], 0; call (y), h, (x);"
+    " ld.param.b32 %r, [y+4]; E: st.param.b32 [o], %r; ret; } .func (.param .b32 o) f(.param .b32 a) { .param .align 8 .b8 x[N], y[M];"
+    " .reg .b32 %r; ld.param.b32 %r, [a]; st.param.b32 [x+4], %r; call (y), h, (x); ld.param.b32 %r, [y]; st.param.b32 [o], %r; ret; }"
+)
+_SIZES = ((8, 8), (12, 9), (7, 20))
+_STRUCTURES = "\n".join(_OF_BYTES.replace("N", str(n)).replace("M", str(m)) for n, m in _SIZES)
+TEXTS["recursion"] = TEXTS["recursion"].replace("¤", _RECURSIVE).replace("¦¦", _STRUCTURES)
+FRAMES["recursion"] = (
+    f"{_HEAD}¤\n{_ENTRY}{_OWN} .param .b32 x, y; st.param.b32 [x], 5; call (y), f, (x); ld.param.b32 %r0, [y];"
+    " st.shared.b32 [s], %r0;\nret;\n}\n"
+)
 
 _NUMBERS = ("0", "7", "-3", "5U", "0x8000000000000000", "2.5", "-0.0")
 _OPERATORS = (

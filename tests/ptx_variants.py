@@ -144,22 +144,26 @@ def list_forms() -> dict[str, list[str]]:
 
 
 def variants_of(forms: dict[str, list[str]]) -> dict[str, list[str]]:
-    """By operation, variants of its instructions: of each kind of change one, none twice, and of many only every so
+    """By operation, its instructions and variants of them: of each kind of change one, none twice, and of many only every so
     manieth; of what is no operation a few.
     """
-    seen: set[str] = set()
-    known: set[tuple[str, str]] = set()
-    found: dict[str, list[str]] = {}
-    for instruction in (each for instructions in forms.values() for each in instructions):
+    instructions = dict.fromkeys(each for listed in forms.values() for each in listed)
+    seen, known = set(instructions), set[tuple[str, str]]()
+    plain: dict[str, list[str]] = {}
+    changed: dict[str, list[str]] = {}
+    for instruction in instructions:
         operation = _operation_of(instruction)
-        listed = found.setdefault(operation, [])
-        for what, changed in changed_instructions(instruction):
-            if changed in seen or (operation, what) in known:
-                continue
-            seen.add(changed)
-            known.add((operation, what))
-            listed.append(changed)
-    return {operation: _evenly(listed, operation in operations()) for operation, listed in found.items()}
+        plain.setdefault(operation, []).append(instruction)
+        listed = changed.setdefault(operation, [])
+        for what, variant in changed_instructions(instruction):
+            if variant not in seen and (operation, what) not in known:
+                seen.add(variant)
+                known.add((operation, what))
+                listed.append(variant)
+    return {
+        operation: [*listed, *_evenly(changed[operation], operation in operations())]
+        for operation, listed in plain.items()
+    }
 
 
 def _evenly(listed: list[str], known: bool) -> list[str]:
@@ -188,7 +192,6 @@ def changed_instructions(instruction: str) -> Iterator[tuple[str, str]]:
 
 
 def _changed_words(parts: list[str]) -> Iterator[tuple[str, list[str]]]:
-    yield "none", parts
     for i, word in enumerate(parts):
         before, behind = parts[:i], parts[i + 1 :]
         yield f"without {word}", [*before, *behind]

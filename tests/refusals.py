@@ -27,6 +27,7 @@ __all__ = ["COMMAND", "GOLDEN", "PARTS", "answer", "describe_part", "list_blocks
 
 COMMAND = "python -m tests.refusals"
 GOLDEN = Path(__file__).parent / "golden" / "refusals.txt"
+_WATCHED = 12  # every so manieth is checked and counted as well
 PARTS = 4  # that are compared by themselves
 KERNEL = """.version 9.0
 .target sm_90a
@@ -64,10 +65,10 @@ def kernel_of(line: str) -> str:
     return KERNEL.format(outside=declared[0], inside=inside, line=line, behind=declared[2])
 
 
-def answer(line: str) -> tuple[bool, str]:
+def answer(line: str, mode: str = "plain") -> tuple[bool, str]:
     """Whether an instruction is refused; the words of that, or its code."""
     try:
-        text = lower(Program(parse(kernel_of(line)), "k", (32, 1, 1)), False, "k").text
+        text = lower(Program(parse(kernel_of(line)), "k", (32, 1, 1)), False, "k", mode).text
     except tw.TilewiseError as error:
         return True, str(error)
     return False, text.replace("readsteadycounter", "readcyclecounter")
@@ -89,7 +90,9 @@ _NAMES = re.compile(
 def describe_operation(operation: str, instructions: list[str]) -> list[str]:
     """The operation's line, and all words that refuse variants of it and have to do with it alone."""
     refusals, code, words, count = hashlib.sha256(), hashlib.sha256(), set[str](), 0
-    for line in instructions:
+    for i, line in enumerate(instructions):
+        for mode in () if i % _WATCHED else ("checked", "counted"):
+            code.update(answer(line, mode)[1].encode())
         refused, text = answer(line)
         (refusals if refused else code).update(f"{line}\n{text}\n".encode())
         if refused:
