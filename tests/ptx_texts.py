@@ -31,7 +31,7 @@ FRAMES = {
     ".func (.param .b32 o) t(.param .b32 n) { .reg .b32 %r<4>; .reg .pred %p; .param .b32 x, y; ld.param.b32 %r0, [n];"
     " setp.eq.u32 %p, %r0, 0; @%p bra E; sub.u32 %r1, %r0, 1; st.param.b32 [x], %r1; call (y), t, (x); ld.param.b32 %r2, [y];"
     " E: st.param.b32 [o], %r0; ret; }\n"
-    ".entry other() { ret; }\n.extern .func away(.param .b32 i);\n.global .u64 table[2] = {f, m};\n"
+    ".func unread() { no PTX at all }\n.entry other() { ret; }\n.extern .func away(.param .b32 i);\n.global .u64 table[2] = {f, m};\n"
     f"{_ENTRY}{_OWN} .param .b32 x; .param .b64 y; .param .align 8 .b8 z[8];\n¤\nret;\n}}\n",
     "function": f"{_HEAD}¤\n{_ENTRY}{_OWN} .param .b32 x; .param .b64 y; .param .align 8 .b8 z[8];\ncall f, (%r1);\nret;\n}}\n",
 }
@@ -244,6 +244,7 @@ call «(x), t, (x)¦(x), t, (%r0)¦(%r0), t, (5)¦t, (x)»;
 call«.uni¦.foo¦.uni.uni» f;
 @«%p0¦!%p0» call f;
 @%p0 call (x), h, (z);
+call unread;
 call «%d0, P¦%d0, (), P¦%d0, table¦%d0, nothing¦(x), %d0, (z), P¦%d0, (%r0), P¦%d0, (x), P¦%r0, P¦%d0, T»; P: .callprototype _ (); T: .calltargets f, m;
 mov.u64 %d0, «f¦g¦f+4¦k¦nothing¦away¦vprintf»; call «%d0, ()¦(x), %d0, ()¦(x), %d0, (z)¦(%r0), %d0, (%r1, %d1)», P; P: .callprototype _ ();
 call (x), vprintf, «(y, y)¦(%d0, %d1)¦(%d0)¦(%r0, %d0)¦(%d0, %d1, %d2)¦()»;
@@ -304,6 +305,7 @@ setp.lt.u32 %p0, %t, 9; @%p0 bra B; A: add.u32 %r0, %r0, 1; B: add.u32 %r1, %r1,
 setp.lt.u32 %p0, %t, 40; @%p0 bra L; M: ld.volatile.shared.u32 %r0, [s]; setp.eq.u32 %p1, %r0, 0; @%p1 bra M; «exit;¦bra N;» L: st.volatile.shared.u32 [s], 1; N: bar.sync 0
 A: atom.shared.cas.b32 %r0, [s], 0, 1; setp.ne.u32 %p0, %r0, 0; @%p0 bra A; ld.shared.u32 %r1, [s+4]; add.u32 %r1, %r1, 1; st.shared.u32 [s+4], %r1; «atom.shared.exch.b32 %r0, [s], 0¦st.volatile.shared.u32 [s], 0»
 L: mbarrier.try_wait.parity.shared.b64 %p0, [s], «0¦%r0»; @!%p0 bra L; «bar.sync 0¦»
+mov.u32 %r1, %t; mov.u32 %r2, 5; wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, {%r1, %r2, %r1, %r2}, %d1, 1, 1, 1, 0; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned «0¦1»; st.shared.f32 [s], %f0
 setp.lt.u32 %p0, %w, 5; @%p0 bra L; «wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %d0, %d1, 1, 1, 1, 0, 0; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;¦cp.async.ca.shared.global [%r0], [%d0], 16; cp.async.wait_all;¦setmaxnreg.dec.sync.aligned.u32 40;» L: st.shared.f32 [s], %f0
 add.u32 %r0, %t, «0x80000000¦-5¦1»; cvt.«u64.u32¦s64.s32» %d1, %r0; shl.b64 %d1, %d1, 2; add.u64 %d0, %d0, %d1; ld.global.u32 %r1, [%d0]; st.global.u32 [%d0], %r1
 .reg .b32 %x<20>; setp.lt.u32 %p0, %t, 9; ld.shared.v4.u32 {%x0, %x1, %x2, %x3}, [s]; bar.sync 0; add.u32 %x4, %x0, %x1; @%p0 bra L; bar.sync 1, 32; L: add.u32 %x5, %x4, %x3; bar.sync 0; st.shared.v2.u32 [s], {%x5, %x2}
