@@ -31,7 +31,7 @@ FRAMES = {
     ".func (.param .b32 o) t(.param .b32 n) { .reg .b32 %r<4>; .reg .pred %p; .param .b32 x, y; ld.param.b32 %r0, [n];"
     " setp.eq.u32 %p, %r0, 0; @%p bra E; sub.u32 %r1, %r0, 1; st.param.b32 [x], %r1; call (y), t, (x); ld.param.b32 %r2, [y];"
     " E: st.param.b32 [o], %r0; ret; }\n"
-    ".func unread() { no PTX at all }\n.entry other() { ret; }\n.extern .func away(.param .b32 i);\n.global .u64 table[2] = {f, m};\n"
+    ".func unread() { bogus; } .func unread2() { at all }\n.entry other() { ret; }\n.extern .func away(.param .b32 i);\n.global .u64 table[2] = {f, m};\n"
     f"{_ENTRY}{_OWN} .param .b32 x; .param .b64 y; .param .align 8 .b8 z[8];\n¤\nret;\n}}\n",
     "function": f"{_HEAD}¤\n{_ENTRY}{_OWN} .param .b32 x; .param .b64 y; .param .align 8 .b8 z[8];\ncall f, (%r1);\nret;\n}}\n",
 }
@@ -245,6 +245,7 @@ call«.uni¦.foo¦.uni.uni» f;
 @«%p0¦!%p0» call f;
 @%p0 call (x), h, (z);
 call unread;
+call unread2;
 call «%d0, P¦%d0, (), P¦%d0, table¦%d0, nothing¦(x), %d0, (z), P¦%d0, (%r0), P¦%d0, (x), P¦%r0, P¦%d0, T»; P: .callprototype _ (); T: .calltargets f, m;
 mov.u64 %d0, «f¦g¦f+4¦k¦nothing¦away¦vprintf»; call «%d0, ()¦(x), %d0, ()¦(x), %d0, (z)¦(%r0), %d0, (%r1, %d1)», P; P: .callprototype _ ();
 call (x), vprintf, «(y, y)¦(%d0, %d1)¦(%d0)¦(%r0, %d0)¦(%d0, %d1, %d2)¦()»;

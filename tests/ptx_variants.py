@@ -82,7 +82,7 @@ _KINDS = [
     kind.split()
     for kind in (
         "u8 s8 b8 u16 s16 b16 f16 bf16 u32 s32 b32 f32 tf32 u64 s64 b64 f64 b128 pred f16x2 bf16x2 f32x2 s16x2 u16x2 u8x4"
-        " s8x4 e4m3 e5m2 e4m3x2 e5m2x2 e2m1x2 e2m3x2 e3m2x2 ue8m0x2 e4m3x4 b1 u4 s4 s2 u2",
+        " s8x4 e4m3 e5m2 e4m3x2 e5m2x2 e2m1x2 e2m3x2 e3m2x2 ue8m0x2 e4m3x4 b1 u4 s4 s2 u2 f32.bf16 f32.f16",
         "rn rz rm rp rna rni rzi rmi rpi rs approx full",
         "global shared local const param shared::cta shared::cluster generic",
         "cta cluster gpu sys gl",
@@ -134,7 +134,7 @@ _PLACES = (
     "[%d0, {%r0}]", "[%d0, {%r0, %r1}]", "[%d0, {%r0, %r1, %r2}]", "[%d0, {%d0, %r1}]", "[%d0, {1, 2}]", "[%d0, {%h0, %h1}]",
 )  # fmt: skip
 _ITEMS = ("%p0", "%h0", "%r0", "%d0", "%f0", "%g0", "%b1", "_", "1", "1.5", "sh", "{%r0}", "[%d0]", "%tid.x")
-_FEW, _LEAST, _SHARE = 12, 60, 6  # of what is no operation; of others, and of more than that
+_LEAST, _OF_WORDS, _OF_OTHERS, _FEW = 30, 5, 11, 100
 _OPERAND_KIND = re.compile(r"%([phrfdgqb])\d+")
 
 
@@ -144,32 +144,35 @@ def list_forms() -> dict[str, list[str]]:
 
 
 def variants_of(forms: dict[str, list[str]]) -> dict[str, list[str]]:
-    """By operation, its instructions and variants of them: of each kind of change one, none twice, and of many only every so
-    manieth; of what is no operation a few.
+    """By operation, its instructions, and variants of them, none twice: those without one modifier; and of other kinds of
+    change one each, of many only every so manieth. Of what is no operation there are a few.
     """
     instructions = dict.fromkeys(each for listed in forms.values() for each in listed)
     seen, known = set(instructions), set[tuple[str, str]]()
-    plain: dict[str, list[str]] = {}
-    changed: dict[str, list[str]] = {}
+    found: dict[str, tuple[list[str], list[str], list[str]]] = {}
     for instruction in instructions:
         operation = _operation_of(instruction)
-        plain.setdefault(operation, []).append(instruction)
-        listed = changed.setdefault(operation, [])
+        all_of, words, others = found.setdefault(operation, ([], [], []))
+        all_of.append(instruction)
         for what, variant in changed_instructions(instruction):
-            if variant not in seen and (operation, what) not in known:
-                seen.add(variant)
-                known.add((operation, what))
-                listed.append(variant)
+            less = what.startswith("word without ")
+            if variant in seen or ((operation, what) in known and not less):
+                continue
+            seen.add(variant)
+            known.add((operation, what))
+            (all_of if less else words if " to " in what else others).append(variant)
     return {
-        operation: [*listed, *_evenly(changed[operation], operation in operations())]
-        for operation, listed in plain.items()
+        operation: [*all_of, *_evenly(words, _OF_WORDS), *_evenly(others, _OF_OTHERS)]
+        if operation in operations()
+        else [*all_of, *_evenly([*words, *others], _FEW)]
+        for operation, (all_of, words, others) in found.items()
     }
 
 
-def _evenly(listed: list[str], known: bool) -> list[str]:
-    """Some of a list, from all places of it."""
+def _evenly(listed: list[str], share: int) -> list[str]:
+    """Some of a list, from all places of it: a few, and of more than those one of ``share``."""
     count = len(listed)
-    most = min(_LEAST + count // _SHARE, count) if known else _FEW
+    most = min(_LEAST + max(count - _LEAST, 0) // share, count)
     return [listed[i * count // most] for i in range(most)]
 
 
