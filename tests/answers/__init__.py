@@ -38,11 +38,12 @@ __all__ = [
 COMMAND = "python -m tests.answers"
 FOLDER = Path(__file__).parent.parent / "golden" / "answers"
 SUBJECTS = (
-    "arguments", "arrays", "call_stub", "choices", "commands", "epilogues", "explanations", "kernels", "plans", "products",
-    "tensor_maps", "toolchain", "training",
+    "arguments", "arrays", "call_stub", "choices", "commands", "epilogues", "explanations", "fitting", "kernels", "panels", "plans",
+    "products", "tensor_maps", "toolchain", "training",
 )  # fmt: skip
 _SHORT = 360  # characters of a line's answers that are kept whole
 _WIDE = 110  # characters of a line that say which it is
+_HEAD = 60  # characters that a long answer begins with
 _LONGEST = 400  # of one that is the only one of its line
 
 
@@ -79,7 +80,12 @@ def describe_line(line: str, names: Mapping[str, Any]) -> str:
     whole = "\n".join(f"    {answer}{f'  ×{count}' if count > 1 else ''}" for answer, count in kept)
     if len(whole) > (_SHORT if len(kept) > 1 else _LONGEST):
         hashed = hashlib.sha256("\n".join(found).encode()).hexdigest()[:8]
-        whole = f"    [{len(found)} answers, {len(set(found))} different, {hashed}]"
+        head = (
+            f"{found[0].partition('⏎')[0][:_HEAD]}…"
+            if len(found) == 1
+            else f"{len(found)} answers, {len(set(found))} different"
+        )
+        whole = f"    [{head}, {hashed}]"
     shown = line if len(line) <= _WIDE else f"{line[:_WIDE]}…"
     return f"{shown}\n{whole}"
 

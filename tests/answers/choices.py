@@ -13,6 +13,7 @@ from unittest import mock
 
 import tilewise as tw
 from tests.answers.drawn import TYPES, Draw, draw_operands
+from tests.answers.shown import show
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
 from tilewise.planner import (
@@ -33,8 +34,10 @@ from tilewise.toolchain import cache
 
 GPUS = ("h200", "a100-sxm-80gb", "t4", "rtx-4090", "b200", "h100-pcie", "v100-sxm-16gb", "rtx-2060", "l4")
 DRAWN = "\n".join(f"chosen({kind!r}, «0|1|2|3|4|5|6|7|8|9|10|11»)" for kind in TYPES)
+RANKED = "\n".join(f"ranked({kind!r}, 50)" for kind in TYPES)
 LINES = f"""
 {DRAWN}
+{RANKED}
 given('«wgmma|mma|simt|general|vector|04_tiled|13_warp_specialised»', «'h200'|'t4'|'a100-sxm-80gb'», **«{{}}|{{'stages': 4}}|{{'partition': '128x128x32'}}|{{'x': 1}}|{{'split': 2}}|{{'tile': 16}}|{{'partition': 'none'}}»)
 tw.plan(«64|0|-1|2**31», «48|1», 32, gpu=«'h200'|'t4'|'v100-sxm-16gb'|'none'|5»)
 tw.plan(64, 48, 64, dtype=«'float32'|'bfloat16'|'float8_e4m3fn'|'int4'|'float64'», gpu=«'h200'|'t4'|'rtx-4090'|'a10g'», copy=«None|True|False», layout=«'nn'|'tt'»)
@@ -95,6 +98,22 @@ def chosen(kind: str, number: int) -> Any:
         except ArgumentError as error:
             told.append([gpu, error])
     return told
+
+
+def ranked(kind: str, count: int) -> str:
+    """All ways to compute some products, the best first, with their predicted times and what those are made of."""
+    made: list[str] = []
+    for number in range(count):
+        draw = Draw((kind, "ranked", number))
+        operands = draw_operands(draw, kind)
+        if isinstance(operands, ArgumentError):
+            continue
+        for one in list_candidates(operands, target_of(draw.one(GPUS)), copy=None)[0]:
+            terms = {
+                name: f"{seconds:.3g}" for name, seconds in one.prediction.terms.items() if seconds > 1e-9
+            }
+            made.append(show([one.spec.name, one.settings, one.copies, _rounded(one.prediction), terms]))
+    return "\n".join([f"{len(made)} ways", *made])
 
 
 def _rounded(found: Prediction) -> str:

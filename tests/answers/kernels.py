@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,10 +23,26 @@ from tilewise.kernels.stack import TABLE_SIZES, pointers_most, table_size
 from tilewise.operands import Operand, Operands, alignment_of, plain_strides
 from tilewise.planner import operands_of
 
+_SMS = (
+    1,
+    132,
+    40,
+    108,
+    4,
+    148,
+)  # multiprocessors of GPUs, those of which large ones and small ones take turns
 _COUNTS = {"wgmma": 150, "mma": 120, "simt": 60, "exact32": 60, "vector": 70, "general": 60}
 DRAWN = "\n".join(f"drawn({name!r}, {kind!r}, {count})" for name, count in _COUNTS.items() for kind in TYPES)
+_PROPOSED = {"wgmma": 60, "mma": 50, "simt": 50, "exact32": 40, "vector": 90, "general": 20}
+PROPOSED = "\n".join(
+    f"proposed({name!r}, {kind!r}, {count})"
+    for name, count in _PROPOSED.items()
+    for kind in TYPES
+    if kind.startswith(tuple(KERNELS[name].element_types)) or kind in ("tf32", "exact32", "f16")
+)
 LINES = f"""
 {DRAWN}
+{PROPOSED}
 drawn(«{"|".join(map(repr, RUNGS))}», «'float32'|'float16'|'float64'|'bfloat16'», 24)
 KERNELS[«{"|".join(map(repr, KERNELS))}»].complete(«{{}}|{{'x': 1}}|{{'tile': 16}}|{{'tile': 15}}|{{'tile': True}}|{{'tile': 16.0}}|{{'element': 'float16'}}|{{'element': 'int8'}}|{{'stages': 99}}|{{'split': 0}}|{{'raster': 'x'}}»)
 KERNELS[«{"|".join(map(repr, KERNELS))}»].runs_on(«'sm_70'|'sm_75'|'sm_80'|'sm_86'|'sm_89'|'sm_90'|'sm_90a'|'sm_100a'|'sm_120'»)
@@ -59,12 +74,28 @@ operands_of(6, 5, 4, batch=«1|2», groups=«0|2», pointers=«False|True»)
 
 def drawn(kernel: str, kind: str, count: int) -> str:
     """What a kernel makes of so many products, each by settings that are its own proposals but for one or two."""
-    spec, found, made = KERNELS[kernel], Counter[str](), hashlib.sha256()
+    spec, found, made = KERNELS[kernel], Counter[str](), list[str]()
     for number in range(count):
         told = list(_one(spec, kind, Draw((kernel, kind, number))))
-        made.update("\n".join(told).encode())
+        made += told
         found[re.sub("[0-9]+", "#", told[-1]) if told[-1].startswith("no") else "taken"] += 1
-    return f"{found['taken']} of {count} taken, {len(found) - ('taken' in found)} refusals, {made.hexdigest()[:8]}"
+    head = f"{found['taken']} of {count} taken, {len(found) - ('taken' in found)} refusals"
+    return "\n".join([head, *made])
+
+
+def proposed(kernel: str, kind: str, count: int) -> str:
+    """All settings that a kernel proposes for so many products on GPUs of several sizes, in their order."""
+    spec, made = KERNELS[kernel], list[str]()
+    for number in range(count):
+        draw = Draw((kernel, kind, "proposed", number))
+        operands = draw_operands(draw, kind, thin=kernel == "vector")
+        if isinstance(operands, ArgumentError) or (is_complex(operands) and refuse_complex(operands)):
+            continue
+        for read, _ in ways_to_read(spec, operands)[:2]:
+            settings = spec.complete(spec.for_types(read))
+            for sms in _SMS:
+                made += map(show, spec.candidates(read, settings, sms) if spec.candidates else ())
+    return "\n".join([f"{len(made)} proposed", *made])
 
 
 def _one(spec: KernelSpec, kind: str, draw: Draw) -> Iterator[str]:

@@ -77,6 +77,7 @@ idx(images=«2|0|3», labels=[1, 2], zipped=«False|True»)
 idx(labels=«[1, 9]|[1, 10]|[1]|[0, 0]»)
 idx(damage=«'magic'|'short'|'long'|'axes'|'side'|'gzip'|'missing'|'empty'|'both'», limit=«None|1»)
 digest_of(tw.nn.Digits(*[np.zeros(«2|3», 'u1')] * 4, 'x', False))
+digits._TRAINING_FILES, digits._TEST_FILES, digits._SOURCE, digits._TIMEOUT
 digits.has_mnist(Path('/nowhere'))
 order_samples(Options(seed=«0|1», batch=«16|32»), «0|15|16|40», «0|1»)
 _read_rows(«[]|[0, 1]|np.arange(3)|[True, False]|[1.5]|[[1], [2]]|5|[[1], [1, 2]]|np.array([1], 'u1')|'ab'|np.zeros(0)»)
