@@ -31,6 +31,7 @@ given(p('«b8|u64|b32»', «64|128»), tensor_map())
 several(«(p('u64'), p('u32'))|()|(p('b8', 12),)|(p('f32'),)», «[1, 2]|[1]|[]|(1, 2)|5|'ab'|np.zeros(2)|None|range(2)|{1: 2}»)
 several((p('u64', declared='x'), p('u64'), p('u64')), «[None]|[None, None]|[]|[1, 2, 3, 4]», 'a_kernel')
 shared(lambda x: [«x, x|x, x[1:]|x[:2], x[2:]|x[:3], x[2:]|x, x.copy()|x, x.reshape(2, 2)|x[::2], x[1::2]|x, x[::-1]»], «True|False»)
+shared(lambda x: [«x, Held(x[1:])|Held(x[1:]), x|Held(x), Held(x[1:])|x[:2], Held(x[2:])|x[:2], x[3:], Held(x[1:3])|x[:1], x[3:], Held(x[:2])|Held(x[:1]), Held(x[3:]), x[2:]|x, Held(x)|Held(x), Held(x)|Held(x), x|x[3:], Held(x[:2]), x[1:3]»], «True|False»)
 back(«True|False», «True|False», «True|False»)
 fits('«float32|int32|uint32|float16|bfloat16|int16|uint16|int8|uint8|bool|float8_e4m3fn|int64»', np.dtype(«'float32'|'int32'|'uint32'|'float16'|'int16'|'uint16'|'int8'|'uint8'|'bool'|ml_dtypes.bfloat16|ml_dtypes.float8_e5m2|'int64'|'uint64'|'V1'|'S1'|'f8'»))
 [is_array(«zero(2)|1|1.0|None|'a'|[1]|fake_array(2)|interface(2)|np.float32(1)|OnGpu(2)|zero»)]

@@ -68,7 +68,7 @@ def draw_operands(draw: Draw, kind: str, thin: bool = False) -> Operands | Argum
         "arithmetic": arithmetic,
         "layout": draw.one(("nn", "nt", "tn", "tt")),
     }
-    given["batch"] = draw.one((1, 1, 1, 2, 3, 17, 130))
+    given["batch"] = draw.one((1, 1, 1, 1, 2, 2, 3, 17, 130, 0))
     if draw.often(0.12):
         given |= {"batch": 1, "groups": draw.one((1, 3, 8))}
     elif given["batch"] > 1 and draw.often(0.3):

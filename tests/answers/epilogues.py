@@ -27,6 +27,7 @@ from tilewise.kernels.epilogue import epilogue_header
 
 LINES = """
 read('acc'), read('acc'), read('-acc + +x'), read('acc * s / t - 2 ** 3')
+read('«Acc|ACC|acc_|_acc|acc2|Relu|Keep|SCALED|x1|_|__x__|whole|c|alpha» + acc * «s|S|ACC»')
 read('acc ** «0|1|8|9|-1|2.0|x»')
 read('«abs|exp|log|sqrt|rsqrt|erf|relu|gelu|gelu_tanh|silu|tanh|sigmoid|relu_grad|tanh_grad|nothing|keep|scaled»(acc)')
 read('«min|max|clamp|where|abs»(acc«|, 1|, 1, 2|, 1, 2, 3»)')
@@ -96,6 +97,7 @@ tw.quantize(numbers(130, 300), 'float8_e4m3fn', block=(128, 128)).dequantize()
 quantized(«z(2, 3)|typed(2, 3, dtype='int8')|typed(3, dtype='int8')|[[1, 2]]|typed(2, 3, dtype='float8_e5m2')», «z(2, 1)|z(1, 1)|z(3, 1)|z(2)|typed(2, 1, dtype='float16')|z(2, 3)|5.0»).dequantize()
 [slots.Slot(bytes(16), (slots.Gap(0, 'a'), slots.Gap(8, 'b', 4, 4))).fill({'a': «0|7|2**40», 'b': 1}), slots.constant(«'I'|'f'|'q'», 3), slots.table_of([1, 2, 2**40]), slots.places_of('a')]
 slots.joined(slots.Slot(bytes(8), (slots.Gap(0, 'a'),)), slots.constant('I', 1), slots.Slot(bytes(8), (slots.Gap(0, 'b', 3, 8),)))
+compare(typed(2, 2, dtype='float32', value=«2|24|0.5»), quantized(typed(2, 3, dtype='int8', value=2), np.full(«(2, 1)|(2,)|(1, 3)», «0.5|2.0», 'float32')), «typed(3, 2, dtype='float32')|quantized(typed(3, 2, dtype='int8'), np.full((1, 2), 2.0, 'float32'))»)
 str(compare([[«1.0|1.0000001|1.001|2.0|float('nan')|float('inf')|-1.0»]], [[1.0]], [[1.0]]))
 compare(typed(2, 2, dtype=«'float16'|'bfloat16'|'float32'|'float64'|'int32'|'int8'|'float8_e4m3fn'»), typed(2, 3, dtype=«'float16'|'float32'|'float64'|'int8'|'float8_e4m3fn'»), typed(3, 2, dtype=«'float16'|'float32'|'int8'»))
 shares(typed(2, 2, dtype='float32', value=«24|24.000001|24.0001|24.01|24.5»), typed(2, 3, dtype=«'float16'|'float32'|'float8_e4m3fn'|'bfloat16'», value=«2|4»), typed(3, 2, dtype=«'float16'|'float32'|'float8_e4m3fn'», value=«2|4»), accumulate=«None|'float16'|'bfloat16'|'float64'|'float32'|'int32'», terms=«0|3|100»)

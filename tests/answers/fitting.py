@@ -25,7 +25,7 @@ read_plans(scaled=«True|False», batch=«1|3», named=«True|False», b_dtype=�
 read_plans(gpu=«'NVIDIA H200, 1'|'NVIDIA H200'|'Tesla T4, x'|'other'»)
 fit.judge(measured(«1|2|5», «1.0|1.3»), target_of(«'h200'|'t4'»)).errors
 quality([«1.0|1.05|2.0», «1.0|1.0501|1.5»], «(0.1,)|(0.1, 0.3)|(0.1, 0.3, 0.2)»)
-search.loss(search.group(measured(«1|3», «1.0|1.04|1.3», «1.0|1.5»), «'wgmma_gemm'|'simt'|'none'»), target_of('h200'))
+search.loss(search.group(measured(«1|3», «1.0|1.04|1.3», «1.0|1.04|1.06|1.11|1.13|1.24|1.26|1.69|1.71»), «'wgmma_gemm'|'simt'|'none'»), target_of('h200'))
 [len(one) for one in search.group(measured(2, 1.0, «1.0|1.3|3.0»)).values()]
 search.UNITS, search.MOST, search.STEPS, search.MARGINS
 fit._names(FITTED[«{"|".join(map(repr, sorted(FITTED)[:3]))}»])
