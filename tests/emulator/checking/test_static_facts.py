@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tilewise.emulator.check_layout import ACCESS, WHO, Action
-from tilewise.emulator.checking.static_facts import find_constants, map_lanes_to_words
+from tilewise.emulator.checking.static_facts import find_constants, find_uses, map_lanes_to_words
 from tilewise.emulator.ptx.parse import parse
 from tilewise.emulator.ptx.syntax import Instruction
 from tilewise.instruments.checking import Checker
@@ -25,6 +25,18 @@ mov.u32 %r4, 4; add.u32 %r4, %r4, 1; mov.u32 %r5, 0; ret; }"""
     assert function is not None
     written = [item for item in function.body if isinstance(item, Instruction)]
     assert find_constants(written) == {"%r0", "%r1", "%r5"}
+
+
+def test_a_register_that_an_address_begins_at_is_not_only_passed_on() -> None:
+    """Whether something is added to it or not."""
+    text = """.version 8.0 .target sm_80 .address_size 64 .visible .entry k() { .reg .b64 %d<9>; .reg .b32 %r<9>;
+ld.global.v2.b64 {%d0, %d1}, [%d2]; st.global.v2.b64 [%d3], {%d0, %d1}; st.global.b32 [%d0+4], %r1; add.u64 %d4, %d1, 8;
+ld.global.b32 %r2, [%d4]; ret; }"""
+    function = parse(text).function("k")
+    assert function is not None
+    uses = find_uses(item for item in function.body if isinstance(item, Instruction))
+    addresses = {name for name, ways in uses.items() if "" in ways}
+    assert addresses == {"%d0", "%d2", "%d3", "%d4"} and uses["%d1"] - {"st"} == {"add"}
 
 
 @given(

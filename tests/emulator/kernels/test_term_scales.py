@@ -148,7 +148,7 @@ CASES = [
 ]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("types", "size", "lines", "candidate"), CASES)
 def test_proposed_tiles_clusters_and_parts_of_k(
     types: tuple[str, str], size: tuple[int, int, int], lines: tuple[int, int], candidate: Any
@@ -182,6 +182,7 @@ def test_tiles_and_parts_that_begin_inside_of_a_scale(
     check(a, b, left, right.T, specs=(KERNELS[kernel],), **settings)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("gpu", "kernel", "lines", "types"),
     [

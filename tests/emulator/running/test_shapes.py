@@ -392,6 +392,10 @@ KNOWN: dict[str, tuple[Lanes, int, int | None] | None] = {
     "setp.le.u32 %p, %tid.x, 63;": (ZERO, 0, None),
     "setp.lt.u32 %p, %tid.x, 63;": None,
     "setp.le.u32 %p, %tid.x, 64;": None,
+    "setp.gt.s32 %p, %tid.x, 63;": (ZERO, 0, None),  # as .ge of one more
+    "setp.gt.s32 %p, %tid.x, 64;": None,
+    "setp.ls.u32 %p, %tid.x, 63;": (ZERO, 0, None),
+    "setp.ls.u32 %p, %tid.x, 64;": None,
     "setp.eq.u32 %p, %tid.x, 64;": None,
     "setp.lt.u32 %p, %tid.x, 2147483648;": None,
     "setp.lt.u32 %p, %laneid, 32;": (ZERO, 0, None),
