@@ -89,7 +89,7 @@ check_out(fake_view('out', «HOST|(2, 0)», dtype=«'float32'|'float16'|'bfloat1
 written_type(fake_view('out', HOST, dtype=«'float32'|'float16'|'float64'|'int8'|'int32'|'bool'|'int16'», shape=(2, 3)), «'float32'|'float16'|'float64'|'int8'|'int32'|'float8_e4m3fn'|'complex64'», Choice(settings=«()|(('result', 'float64'),)», changed=«False|True»))
 filled(«z(2, 3)|z(3, 2).T|FAKE.empty((2, 3))|z(2, 3, dtype='int8')», np.arange(6.0).reshape(«2, 3|6|1, 2, 3»))
 Choice(plan=«None|tw.plan(4, 5, 8)», specs=«None|()», settings=«()|(('result', 'float16'),)|(('x', 1),)», changed=«False|True»).result_type(«'float32'|'int8'|'float8_e4m3fn'»)
-[Choice(plan=«None|tw.plan(4, 5, 8)», specs=«None|kernels('simt')», settings=«()|(('x', 1),)», copy=«None|False», arithmetic=«None|'tf32'»).is_open, Choice(specs=«None|kernels('simt')»).kernels]
+[Choice(plan=«None|tw.plan(4, 5, 8)», specs=«None|kernels('simt')», settings=«()|(('x', 1),)», copy=«None|False», arithmetic=«None|'tf32'»).is_open, [one.name for one in Choice(specs=«()|kernels('simt')»).kernels], Choice().kernels]
 device_of(«'emulator'|'none'|FAKE», «'numpy'|'tilewise'|'dlpack'»)
 device_of(None, 'tilewise')
 tw.ladder[«'04_tiled'|'4_tiled'|''|5»].plan(«64|0|100|True|1.5», «64|33», «16|30», gpu=«'h200'|'t4'|'k80'», **«{}|{'tile': 16}|{'tile': 17}|{'tiles': 16}»)
