@@ -327,6 +327,10 @@ def test_tensors_alike_are_found_by_their_addresses_at_once_and_others_are_looke
 
     assert addresses(first, like) == [first.data_ptr(), like.data_ptr()]
     assert addresses(first, torch.ones(4, 4)[1:]) is not None
+    parts = torch.ones(5, 3, 4)
+    assert addresses(*parts[3:]) == [parts.data_ptr() + 4 * 12 * i for i in (3, 4)]
+    with torch.autograd.forward_ad.dual_level():  # the outermost is number 0
+        assert addresses(first, like) is None
     others = {
         "type": like.double(),
         "shape": torch.ones(4, 4),

@@ -227,10 +227,12 @@ def test_a_deadlock_names_eight_warps_and_counts_the_others() -> None:
 
 def test_a_deadlock_names_lanes_at_both_kinds_of_barrier() -> None:
     with pytest.raises(tw.errors.Deadlock) as caught:
-        launched('if (l < 16) asm volatile("barrier.sync 4, 128;"); else __syncthreads(); o[t] = 1;')
+        launched('if (l < 16) asm volatile("barrier.sync 4, 128;");\nelse __syncthreads();\no[t] = 1;')
     said = str(caught.value)
-    assert "lanes 0x0000ffff of warp 2 wait at barrier 4, where 48 of 128 threads have come" in said
-    assert "lanes 0xffff0000 of warp 2 wait at a barrier in divergent code for other lanes" in said
+    named, apart = said.split(
+        "lanes 0x0000ffff of warp 2 wait at barrier 4, where 48 of 128 threads have come"
+    )[1].split("lanes 0xffff0000 of warp 2 wait at a barrier in divergent code for other lanes")
+    assert "kernel.cu:4" in named and "kernel.cu:5" in apart
 
 
 @pytest.mark.parametrize("come", ["bar.arrive %n, 64;", "bar.sync %n, 32;"])

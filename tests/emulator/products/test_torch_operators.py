@@ -550,6 +550,7 @@ with warnings.catch_warnings():
             lambda: tw.linear(X, W.detach().numpy()),
             "weight must be a torch.Tensor where another one requires a gradient",
         ),
+        (lambda: tw.matmul(X.detach().numpy(), W.T), "a must be a torch.Tensor where another one requires"),
         (
             lambda: tw.matmul(X, torch.ones(4, 3, dtype=torch.int64)),
             "b must have a type that a floating-point type holds, not 'int64'",
