@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewise.calls import _fused_key
+from tilewise.epilogue import Fused
 from tilewise.errors import ArgumentError
-from tilewise.interop import numpy_dtype
+from tilewise.interop import numpy_dtype, view
 from tilewise.kernels.gemm.limits import refuse_types
 from tilewise.kernels.spec import access_bytes
 from tilewise.kernels.stack import TABLE_SIZES, refuse_table, stack_slot, table_size
@@ -189,3 +192,14 @@ def test_a_result_that_no_sums_become_is_refused_by_name(
     operands = Operands.of(Problem(8, 8, 8, 1, element, element, result, epilogue=epilogue))
     refused = refuse_types(operands, {"element": element, "result": result})
     assert (None if refused is None else refused.argument) == argument
+
+
+def test_every_array_of_an_epilogue_counts_by_how_it_is_aligned() -> None:
+    """A product that is remembered reads its arrays as widely as those lay of the call that it was made for."""
+    memory = np.zeros(9, np.float32)
+    row, whole = memory[:4], memory[4:8]
+    calls_of = [
+        Fused("acc + row + whole", ("row", "whole"), (view("row", row), view("whole", one)))
+        for one in (whole, memory[5:])
+    ]
+    assert _fused_key(calls_of[0]) != _fused_key(calls_of[1]) == _fused_key(calls_of[1])
