@@ -164,7 +164,8 @@ def multiply_scaled(
             a, b, epilogue=epilogue, **{name: value for name, value in given.items() if value is not None}
         )
     except ArgumentError:
-        operators = interop.operators_for(*operands)  # NOTE: before the call it would cost microseconds
+        # NOTE: before the call it would cost microseconds
+        operators = interop.operators_for(*operands, *scales.values())
         if operators is not None:
             operators.refuse(**scales)
         raise

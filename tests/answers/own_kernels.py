@@ -11,6 +11,7 @@ import tilewise as tw
 from tests.answers.commands import printed
 from tilewise.cli import bench_commands, profile_command
 from tilewise.gpus import find
+from tilewise.instruments.advice import FINDING_TEXTS
 from tilewise.instruments.occupancy import occupancy
 from tilewise.instruments.roofline import Roofline, RooflineBound
 from tilewise.module import Module, _mapping, _texts, check_text
@@ -37,6 +38,7 @@ kernel().«profile|record|check»(1, 32, [0], timeout=«0|5.0»)
 kernel().profile(1, 32, [0, 1], sample=«0|-1|1.5|'a'|5», cooperative=True)
 kernel().check(1, 32, [0, 1], order=«'x'|1.5|None», level=«'info'|'none'»)
 check_text('x', «'a'|''|' '|5|None|'a\\0b'|b'a'»), _texts('x', «[]|['a', 5]|['a', 'a']|'a'|b'a'|None|('b',)|{1}»), _mapping('x', «None|{}|{'a': 1}|MappingProxyType({'a': 1})|[]|'a'»)
+[FINDING_TEXTS[name] for name in sorted(FINDING_TEXTS)]
 profile_command._patterns(«[]|['a']|['a,b', ' c ']|['regex:a,b']|['a,']|['']|[',']»)
 profile_command._targets(Namespace(**{'json': False, 'csv': False, 'lines': None, 'occupancy': False, 'compare': None, 'target': 'a'} | «{}|{'target': None}|{'compare': ['a', 'b']}|{'compare': ['a', 'b'], 'target': None}|{'json': True, 'csv': True}|{'json': True, 'occupancy': True}|{'csv': True, 'occupancy': True}|{'lines': 'ptx', 'occupancy': True}|{'compare': ['a', 'b'], 'target': None, 'lines': 'ptx'}|{'compare': ['a', 'b'], 'target': None, 'occupancy': True}|{'compare': ['a', 'b'], 'target': None, 'json': True}»))
 profile_command._occupancy(occupancy('«h200|t4|rtx-4090»', «32|256|1024», «16|40|128», «0|1000|40000», grid=«None|500»))

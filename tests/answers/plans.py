@@ -108,7 +108,7 @@ gpus.find(«'h200'|'t4'|'b200'|'rtx-4090'|'a100-sxm-80gb'|'gtx-1660-super'|'v100
 [gpus.memory_spaces(«'h200'|'t4'|'titan-v'|'rtx-4090'|'nothing'»)]
 [len(gpus.names()), gpus.names()[0], gpus.names()[-1]]
 gpus.find('h200').to_dict()
-planner.target_of(«'h200'|'t4'|'rtx-4090'|'b200'|'a100-sxm-80gb'|'nothing'|5|None»)
+planner.target_of(«'h200'|'emu'|''|'t4'|'rtx-4090'|'b200'|'a100-sxm-80gb'|'nothing'|5|None»)
 planner.target_of_device(device(«'NVIDIA H200'|'NVIDIA Unheard Of'|'NVIDIA A100-SXM4-80GB'», «'sm_90a'|'sm_80'», «132|108|64»))
 """
 

@@ -324,6 +324,10 @@ def test_no_gradient_goes_through_scales() -> None:
         match=r"^scale_b must be None where gradients are recorded.*multiply by what Quantized\.dequantize",
     ):
         tw.matmul(x, weight.values.T, scale_b=weight.scale.T, device="emulator")
+    with pytest.raises(ArgumentError, match=r"^scale_a must be None where gradients are recorded"):
+        tw.matmul(
+            weight.values, weight.values.T, scale_a=weight.scale.clone().requires_grad_(), device="emulator"
+        )
     with torch.no_grad():
         assert tw.linear(x, weight, device="emulator").shape == (4, 24)
 
