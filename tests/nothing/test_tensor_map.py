@@ -281,7 +281,13 @@ def test_a_driver_makes_maps_for_gpus_since_hopper(
         where = ("gpu:0", arch, lambda doing: contextlib.nullcontext(), made.described, BASE + 256)
         if has_maps:
             assert driver_tensor_map.encode(*where) == struct.pack("<16Q", *range(16))
-            assert given.pop()[2] == BASE + 256
+            words = given.pop()
+            assert words[2] == BASE + 256
+            if made.described.corners is None:
+                sizes, _, box, steps = (list(map(int, word)) for word in words[3:7])
+                assert (sizes, box, steps) == tuple(
+                    list(getattr(made.described, name)) for name in ("sizes", "box", "steps")
+                )
         else:
             with pytest.raises(
                 ArgumentError,
