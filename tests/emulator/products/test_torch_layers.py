@@ -46,6 +46,8 @@ def test_a_layer_takes_over_torchs() -> None:
     assert layer.state_dict().keys() == plain.state_dict().keys()
     assert repr(layer) == "Linear(in_features=6, out_features=5, bias=True, activation='gelu')"
     assert repr(Linear(6, 5, bias=False)) == repr(nn.Linear(6, 5, bias=False))
+    given = Linear(6, 5, True, "meta", torch.float16)
+    assert {(one.dtype, one.device.type) for one in given.parameters()} == {(torch.float16, "meta")}
     x, residual = torch.randn(2, 3, 6), torch.randn(3, 5)
     wanted = nn.functional.gelu(plain(x))
     torch.testing.assert_close(layer(x), wanted)
