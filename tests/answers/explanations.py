@@ -63,7 +63,7 @@ chart.draw_ratios('title', 'below', [Ratio('g', 'one', «1.0|0.99|2.0|0.5|8.0»,
 chart.draw_ratios('title', 'below', «[]|[Ratio('g', 'x', 1.0, (1.0, 1.0))]|[Ratio('g', 'x', 4.0, (4.0, 4.0))]»).body
 draw_climb(CLIMBERS[:«1|2|3»], 'a GPU').body
 make_climb(CLIMBERS[«:1|:2|1:|::2»], 'a GPU', «''|'Measured there.'»)
-[getattr(a_climb('«h200|t4»', «2|3»), each) for each in ('title', 'text', 'table', 'about', 'verdict')], a_climb('«h200|t4»', 3).to_dict(), repr(a_climb('h200', 2))
+[getattr(a_climb('«h200|t4»', «2|3|5»), each) for each in ('title', 'text', 'table', 'about', 'verdict')], a_climb('«h200|t4»', 3).to_dict(), repr(a_climb('h200', 2))
 beside(«1|2», «('a', 'b')|('b', 'a')|('a', 'a')»)
 page._section(«PANEL|replace(PANEL, guess='')|replace(PANEL, facts=())|replace(PANEL, table=None)», «1|12»)
 page._fact(«Fact('n', 'what', 1234567)|Fact('n', 'what', 1.5, 'µs', 'model')|Fact('n', 'what', '<x>', code='1 < 2')»)
@@ -89,6 +89,8 @@ CLIMBERS = (
     Climber("01_slow", "one thread", (100, 100, 100), 2e-3, "latency", None),
     Climber("02_quick", "all of them", (100, 100, 100), 2e-5, "fp32", 2e-4),
     Climber("03_fast", "many", (1000, 1000, 1000), 2e-4, "memory", 4e-4),
+    Climber("04_faster", "more", (1000, 1000, 1000), 1e-4, "memory", None),
+    Climber("05_fastest", "most", (1000, 1000, 1000), 1e-6, "fp32", 2e-6),
 )
 _PICTURE = Drawing("Banks", "Lanes & banks.", 40)
 _PICTURE.rect(1, 2, 3, 4, "f-block")
