@@ -169,8 +169,9 @@ def test_proposed_tiles_clusters_and_parts_of_k(
         ("wgmma", (130, 400, 300), {"partition": "128x192x128"}),
         # Its second part of K begins in the middle of a run.
         ("mma", (70, 60, 320), {"partition": "64x128x64", "split": 2, "stages": 3}),
+        ("mma", (70, 60, 320), {"partition": "64x64x128", "split": 2, "stages": 2}),
     ],
-    ids=["wgmma", "mma"],
+    ids=["wgmma", "mma", "mma of two stages"],
 )
 def test_tiles_and_parts_that_begin_inside_of_a_scale(
     kernel: str, size: tuple[int, int, int], settings: dict[str, Any]

@@ -158,7 +158,7 @@ def test_warps_are_cut_from_the_linear_index() -> None:
     """A block of (16, 8) is four whole warps, and each touches two rows of a matrix."""
     source = """extern "C" __global__ void k(const float *a, float *b) {
         const int at = (threadIdx.y) * 64 + threadIdx.x;
-        b[at] = a[at]; }"""
+        b[at] = a[511 - at]; }"""
     kernel = tw.Kernel(source, "k", "sm_75", filename="rows.cu")
     device = tw.device("emulator")
     a, b = (device.array(np.zeros(8 * 64, np.float32)) for _ in range(2))
@@ -169,10 +169,11 @@ def test_warps_are_cut_from_the_linear_index() -> None:
     rows = profile.lanes(3)
     assert [row.lane for row in rows] == list(range(32))
     first = rows[0].address
-    assert [row.address - first for row in rows] == [4 * (64 * (i // 16) + i % 16) for i in range(32)]
+    assert [first - row.address for row in rows] == [4 * (64 * (i // 16) + i % 16) for i in range(32)]
     assert len({row.sector for row in rows}) == 4 and len({row.line for row in rows}) == 2
     text = profile.explain(3)
-    assert "32 lanes: 4 sectors in 2 lines of 128 bytes" in text and text.count("\n") == 33
+    assert "32 lanes: 4 sectors in 2 lines of 128 bytes" in text
+    assert [int(line.split()[0]) for line in text.splitlines()[2:]] == list(range(32))
     with pytest.raises(ArgumentError, match="line"):
         profile.lanes(1)
 

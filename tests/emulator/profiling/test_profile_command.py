@@ -86,6 +86,8 @@ def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.splitlines()[3].split()[:2] == ["04_tiled", "05_tiled_conflicted"]
     _, out, _ = run(capsys, "04_tiled", *argv, "--occupancy")
     assert out.startswith("\noccupancy of tiled\n") and "__" not in out
+    _, out, _ = run(capsys, "03_simple", *argv)
+    assert [line.split()[2:] for line in out.splitlines() if line.startswith("shared memory")] == [["0", "0"]]
 
 
 class Figures(dict[str, float]):
