@@ -17,7 +17,7 @@ __all__ = ["changed_instructions", "list_forms", "variants_of"]
 
 # Instructions that lowered_texts has no line for, or none of their rarer words.
 MORE = """
-{min,max}.f32 %f0, %f1, %f2, %f3
+{min,max}.f32 %f0, %f1, %f2, %f3{,; %f4}
 bra L
 bra.uni L
 brx.idx %r0, T
