@@ -474,8 +474,8 @@ def test_old_habits_end_with_their_versions() -> None:
 
 
 def test_what_a_line_leaves_out_is_as_it_is_said_before_or_as_a_rule() -> None:
-    """Of two alignments the first is the parameter's own; a line of the source that is none changes nothing,
-    and what no line was said of has none."""
+    """Of two alignments the first is the parameter's own; behind line 0 there is no line of the source, and what no line was
+    said of has none."""
     module = parse("""
 .version 8.0 .target sm_90 .address_size 64 .file 1 "a.cu"
 .entry k(.param .align 16 .b64 .ptr .global .align 1 p) .reqnctapercluster 2 { .loc 1 7 3
@@ -491,7 +491,7 @@ def test_what_a_line_leaves_out_is_as_it_is_said_before_or_as_a_rule() -> None:
     assert [parameter.align for parameter in k.parameters] == [16]
     assert (k.cluster, j.cluster) == ((2, 1, 1), (2, 3, 1))
     assert [[item.source for item in one.body if isinstance(item, Instruction)] for one in (k, j, i)] == [
-        [7, 7],
+        [7, 0],
         [0, 9],
         [0],
     ]
