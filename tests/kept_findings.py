@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tilewise as tw
-from tests.harness import accesses, meetings, stumbles
+from tests.harness import accesses, meetings, misuses
 from tests.kept_answers import Groups, run_command
 from tilewise.devices.emulated import open_emulator
 from tilewise.instruments.checking import Checker
@@ -212,39 +212,39 @@ def _list_meetings(space: str) -> Iterator[str]:
 
 # -- other things ----------------------------------------------------------------------------------------
 @cache
-def _stumbling() -> tw.Kernel:
-    return stumbles.make_kernel([*stumbles.STUMBLES.values()])
+def _misuse_kernel() -> tw.Kernel:
+    return misuses.make_kernel([*misuses.MISUSES.values()])
 
 
-def _list_stumbles(group: str) -> Iterator[str]:
+def _list_misuses(group: str) -> Iterator[str]:
     """Each of them in several orders, checked and not."""
     device = _device()
     orders = ORDERS[:2] if group in ("ends", "barriers") else ORDERS  # a fault takes long to describe
-    for which, (name, text) in enumerate(stumbles.STUMBLES.items()):
+    for which, (name, text) in enumerate(misuses.MISUSES.items()):
         if name.split()[0] != group:
             continue
         for number, order in enumerate(orders):
             who = (37, 0, 255, 128)[(which + number) % 4]
-            yield f"{name}: {text}: {order}, thread {who}: {_stumble(_stumbling(), which, who, order, device)}"
+            yield f"{name}: {text}: {order}, thread {who}: {_misuse(_misuse_kernel(), which, who, order, device)}"
 
 
-def _stumble(kernel: tw.Kernel, which: int, who: int, order: str | int, device: Any) -> str:
+def _misuse(kernel: tw.Kernel, which: int, who: int, order: str | int, device: Any) -> str:
     x, y = (device.array(np.zeros(256, np.uint32)) for _ in range(2))
     new, floats = device.empty((256,), "uint8"), device.array(np.zeros((8, 8), np.float32))
     args = [x, y, new, which, who, tw.TensorMap(floats, box=(2, 4))]
     lenient = order == 1
     arrays = [x, y, new, floats]
-    found = kernel.check(2, stumbles.BLOCK, args, cluster=2, order=order, level="info", lenient=lenient)
-    plain = partial(kernel, 2, stumbles.BLOCK, args, cluster=2, device=open_emulator(order, threads=1))
+    found = kernel.check(2, misuses.BLOCK, args, cluster=2, order=order, level="info", lenient=lenient)
+    plain = partial(kernel, 2, misuses.BLOCK, args, cluster=2, device=open_emulator(order, threads=1))
     return f"{_tell_findings(found, arrays)}; {_end(plain, arrays)}; {int(x.numpy().sum())} {int(y.numpy().sum())}"
 
 
 def _list_slow() -> Iterator[str]:
-    kernel = stumbles.make_kernel([*stumbles.SLOW.values()])
-    for which, name in enumerate(stumbles.SLOW):
+    kernel = misuses.make_kernel([*misuses.SLOW.values()])
+    for which, name in enumerate(misuses.SLOW):
         x, y, new = (_device().array(np.zeros(256, np.uint32)) for _ in range(3))
         args = [x, y, new, which, 3, bytes(128)]
-        found = kernel.check(2, stumbles.BLOCK, args, cluster=2, order="eager")
+        found = kernel.check(2, misuses.BLOCK, args, cluster=2, order="eager")
         yield f"{name}: {_tell_findings(found, [x, y, new])}"
 
 
@@ -275,7 +275,7 @@ GROUPS: Groups = {
         for space, parts in _HALVES.items() for part in range(parts)
     },
     **{f"meetings in {space}": partial(_list_meetings, space) for space in ("shared", "global", "cluster")},
-    **{f"stumbles: {group}": partial(_list_stumbles, group) for group in dict.fromkeys(name.split()[0] for name in stumbles.STUMBLES)},
+    **{f"misuses: {group}": partial(_list_misuses, group) for group in dict.fromkeys(name.split()[0] for name in misuses.MISUSES)},
     "nobody gets on": _list_slow,
     "leaks": _list_leaks,
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 Every modifier is left out, said twice, moved, and replaced by all words of its kind; modifiers and operands are added that
 do not belong there; every operand is replaced by each of another kind, and numbers by those about every limit. Which of
-them there are depends on the instructions alone: of what makes too many, every so manieth is taken.
+them there are depends on the instructions alone: of what makes too many, one in so many is taken.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def list_forms() -> dict[str, list[str]]:
 
 def variants_of(forms: dict[str, list[str]]) -> dict[str, list[str]]:
     """By operation, its instructions, and variants of them, none twice: those without one modifier; and of other kinds of
-    change one each, of many only every so manieth. Of what is no operation there are a few.
+    change one each, of many only one in so many. Of what is no operation there are a few.
     """
     instructions = dict.fromkeys(each for listed in forms.values() for each in listed)
     seen, known = set(instructions), set[tuple[str, str]]()

@@ -27,7 +27,7 @@ __all__ = ["COMMAND", "GOLDEN", "PARTS", "answer", "describe_part", "list_blocks
 
 COMMAND = "python -m tests.refusals"
 GOLDEN = Path(__file__).parent / "golden" / "refusals.txt"
-_WATCHED = 12  # every so manieth is checked and counted as well
+_WATCHED = 12  # one in so many is checked and counted as well
 PARTS = 4  # that are compared by themselves
 KERNEL = """.version 9.0
 .target sm_90a

@@ -36,10 +36,7 @@ def test_a_line_stands_for_each_of_its_words() -> None:
 def test_values_are_shown_the_same_everywhere() -> None:
     names: Mapping[str, object] = {"one": object(), "np": np, "many": {3, 1, 2}}
     shown = [
-        answer
-        for _, answer in answers_of(
-            "«one|many|np.float32(0.1)|np.arange(3)[::2]|[].x|1 / 3|many.__len__»", names
-        )
+        answer for _, answer in answers_of("«one|many|np.float32(0.1)|np.arange(3)[::2]|[].x|1 / 3»", names)
     ]
     assert shown == [
         "<object object>",
@@ -48,6 +45,5 @@ def test_values_are_shown_the_same_everywhere() -> None:
         "int64 (2,) by (16,) 0, 2",
         "AttributeError",
         "0.333333",
-        shown[-1],
     ]
     assert show("a\nb") == "a⏎b"

@@ -198,8 +198,8 @@ def test_every_array_of_an_epilogue_counts_by_how_it_is_aligned() -> None:
     """A product that is remembered reads its arrays as widely as those lay of the call that it was made for."""
     memory = np.zeros(9, np.float32)
     row, whole = memory[:4], memory[4:8]
-    calls_of = [
+    fused = [
         Fused("acc + row + whole", ("row", "whole"), (view("row", row), view("whole", one)))
         for one in (whole, memory[5:])
     ]
-    assert _fused_key(calls_of[0]) != _fused_key(calls_of[1]) == _fused_key(calls_of[1])
+    assert _fused_key(fused[0]) != _fused_key(fused[1]) == _fused_key(fused[1])

@@ -289,10 +289,9 @@ class _Cache:
 
     def _newest(self, stamps: Words) -> npt.NDArray[np.bool_]:
         """Return which ones are kept: those touched last, and of those touched together the first there is room for."""
+        # NOTE: a partition's values are the same everywhere, its places depend on NumPy and the CPU.
         dropped = stamps.size - self.size
-        oldest = np.partition(stamps, dropped)[
-            dropped
-        ]  # NOTE: which place it had there depends on NumPy and the CPU
+        oldest = np.partition(stamps, dropped)[dropped]
         kept: npt.NDArray[np.bool_] = stamps > oldest
         together = np.flatnonzero(stamps == oldest)
         kept[together[: self.size - int(kept.sum())]] = True

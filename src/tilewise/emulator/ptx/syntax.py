@@ -84,7 +84,7 @@ Operand = Register | Immediate | Symbol | Address | Vector | Pair | Not
 
 
 def name_in_text(unique: str) -> str:
-    """The name that a text has for what has that name elsewhere too, and so one of its own here."""
+    """The name as the text has it, without what tells it from the same name in another scope, call or function."""
     return re.split("[#~]", unique.rpartition("::")[2], maxsplit=1)[0]
 
 

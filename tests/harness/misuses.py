@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tilewise as tw
 
-__all__ = ["BLOCK", "SLOW", "STUMBLES", "make_kernel"]
+__all__ = ["BLOCK", "MISUSES", "SLOW", "make_kernel"]
 
 BLOCK = 128
 
@@ -89,7 +89,7 @@ _GROUPS = {
         "@%own st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%away], 5, [%far]; exit", f"mapa.shared::cluster.u32 %r0, %sh, 1; @%own ld.shared::cluster.u32 %r1, [%r0]; {_TOGETHER}; exit", "mov.u32 %r0, 0x5000000; @%own ld.shared::cluster.u32 %r1, [%r0]",
     ],
 }  # fmt: skip
-STUMBLES = {f"{group} {i}": text for group, texts in _GROUPS.items() for i, text in enumerate(texts)}
+MISUSES = {f"{group} {i}": text for group, texts in _GROUPS.items() for i, text in enumerate(texts)}
 
 _WAIT = "W{0}: mbarrier.try_wait.parity.shared.b64 %p1, [{1}], 0; @!%p1 bra W{0}"
 # Those of which it takes a while until it is sure that nobody gets on.
@@ -138,7 +138,7 @@ ret;
 
 
 def make_kernel(texts: list[str]) -> tw.Kernel:
-    """The kernel of these stumbles, chosen by their places."""
+    """The kernel of these misuses, chosen by their places."""
     lines = [f"T: .branchtargets {', '.join(f'S{i}' for i in range(len(texts)))};", "brx.idx %which, T;"]
     lines += [f"S{i}: {text}{'' if text.endswith(':') else ';'} bra END;" for i, text in enumerate(texts)]
     return tw.Kernel.from_ptx(_HEAD + (_START + "\n".join(lines)).replace("; ", ";\n") + _END, "k")
