@@ -145,17 +145,38 @@ class Operand:
 
         With ``stack``, how many there are along each axis of a stack, the map has two axes more, the outer one first.
         """
-        item = self.itemsize
-        pitch = self.pitch * item
-        strides: tuple[int, ...] = (ceil_div(pitch, 16) * 16 if self.rows <= 1 else pitch,)
-        shape: tuple[int, ...] = (self.rows, self.columns)
-        boxes: tuple[int, ...] = box
+        return self._map((self.rows, self.columns), (self._map_pitch,), box, swizzle, stack)
+
+    def map_of_runs(self, run: int, box: tuple[int, int], stack: tuple[int, ...] = ()) -> MapSlot:
+        """The slot for a tensor map of rows that are whole runs of elements, whose boxes are ``box`` runs and rows.
+
+        In a box rows follow one another, each of one run, swizzled, and then those of the next run.
+        """
+        shape = (self.columns // run, self.rows, run)
+        return self._map(
+            shape, (run * self.itemsize, self._map_pitch), (*box, run), run * self.itemsize, stack
+        )
+
+    @property
+    def _map_pitch(self) -> int:
+        """Bytes from row to row, as a tensor map takes them."""
+        pitch = self.pitch * self.itemsize
+        return ceil_div(pitch, 16) * 16 if self.rows <= 1 else pitch
+
+    def _map(
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        box: tuple[int, ...],
+        swizzle: int | None,
+        stack: tuple[int, ...],
+    ) -> MapSlot:
         if stack:
             counts = _PLACES if self.by_pointers else (1, 1, *stack)[-2:]
-            shape, strides = (*counts, *shape), (*(step * item for step in self.stack_strides), *strides)
-            boxes = (1, 1, *box)
+            outer, inner = (step * self.itemsize for step in self.stack_strides)
+            shape, strides, box = (*counts, *shape), (outer, inner, *strides), (1, 1, *box)
         described = TensorMap(
-            0, boxes, dtype=self.dtype, shape=shape, strides=strides, swizzle=swizzle
+            0, box, dtype=self.dtype, shape=shape, strides=strides, swizzle=swizzle
         ).described
         return MapSlot(self.name, self.offset, described)
 

@@ -13,7 +13,7 @@ from tests.framed import numbers
 from tilewise.calls import Choice
 from tilewise.devices import gpu
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.mma import SHAPES_OF
+from tilewise.kernels.gemm.mma_shapes import SHAPES_OF
 from tilewise.matmul import multiply
 from tilewise.planner import list_candidates, operands_of, target_of_device
 from tilewise.reference import compare

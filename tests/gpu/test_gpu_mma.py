@@ -14,7 +14,8 @@ from tilewise.devices import gpu
 from tilewise.gpus import arch_capability
 from tilewise.interop import numpy_dtype
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm.mma import AMPERE, SHAPES, SHAPES_OF, TWO_STAGES, refuse_arch
+from tilewise.kernels.gemm.mma import AMPERE, TWO_STAGES, refuse_arch
+from tilewise.kernels.gemm.mma_shapes import SHAPES, SHAPES_OF
 from tilewise.matmul import multiply
 from tilewise.reference import compare
 
@@ -95,6 +96,37 @@ def test_every_tile_of_wide_types(device: Any, dtype: str, partition: str) -> No
         pytest.skip(f"not on {device.arch}")
     for number, layout in enumerate(LAYOUTS):
         check(device, (776, 656, 520), layout, dtype, (number % 3, number % 2), split=1 + number % 2, **given)
+
+
+@pytest.mark.parametrize("partition", [name for name, one in SHAPES_OF["float64"].items() if one.box_stages])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_float64_in_boxes(device: Any, layout: str, partition: str) -> None:
+    """Sizes that end inside of tiles and steps; the whole product, in parts, its last tiles in parts; an epilogue."""
+    given = {"element": "float64", "partition": partition, "boxes": 1}
+    given["stages"] = SHAPES_OF["float64"][partition].box_stages[0]
+    if refuse_arch(SPEC.complete(given), device.arch):
+        pytest.skip(f"not on {device.arch}")
+    sizes = [(776, 656, 531), (1040, 1048, 17), (2056, 2048, 8), (136, 72, 4099)]
+    for size, (split, tail) in zip(sizes, ((1, 0), (3, 0), (5, 7), (32, 0)), strict=True):
+        odd = size[2] % 2
+        gaps = (
+            odd if layout[0] == "n" else 2,
+            odd if layout[1] == "t" else 0,
+        )  # lines begin at multiples of 16 bytes
+        check(device, size, layout, "float64", gaps, split=split, tail=tail, **given)
+    choice = Choice(specs=(SPEC,), settings=tuple(given.items()))
+    a, b = (RANDOM.standard_normal(shape) for shape in ((3, 200, 264), (3, 264, 136)))
+    row, full = RANDOM.standard_normal(136), RANDOM.standard_normal((200, 136))
+    epilogue = tw.epilogue("gelu(acc * s + row) + full", s=0.25, row=row, full=full)
+    found = compare(
+        multiply(a, b, None, device, choice, epilogue),
+        a,
+        b,
+        epilogue=epilogue,
+        terms=64,
+        accumulate="float64",
+    )
+    assert found.ok, found
 
 
 def test_many_at_once_give_the_same_bits(device: Any) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
-from tilewise.kernels.gemm import general, mma, simt, vector
+from tilewise.kernels.gemm import general, mma, mma_shapes, simt, vector
 from tilewise.kernels.gemm.wgmma_shapes import BETWEEN, FLAT, NARROW, TALL, TILES, shape_of
 from tilewise.operands import Operand, Operands
 from tilewise.planner import operands_of
@@ -178,7 +178,9 @@ def is_mma_proposed(tile: Any, m: int, n: int, count: int, sms: int, large: int)
 def test_mma_has_tiles_that_are_not_much_too_large_and_the_two_largest_splits_with_room(
     m: int, n: int, k: int, batch: int, sms: int, dtype: str
 ) -> None:
-    shapes, large = (mma.SHAPES, 64 * 64) if dtype == "float16" else (mma.DOUBLE_SHAPES, 64 * 32)
+    shapes, large = (
+        (mma_shapes.SHAPES, 64 * 64) if dtype == "float16" else (mma_shapes.DOUBLE_SHAPES, 64 * 32)
+    )
     operands = operands_of(m, n, k, dtype=dtype, batch=batch)
     narrow = min(mma.lies(operands)["a_bytes"], mma.lies(operands)["b_bytes"]) == 2
     expected = []
@@ -189,14 +191,16 @@ def test_mma_has_tiles_that_are_not_much_too_large_and_the_two_largest_splits_wi
         if not is_mma_proposed(tile, m, n, count, sms, large) or (narrow and registers > 180):
             continue
         stages = [2] if narrow else [*shape.stages, 2]
-        expected += [(name, one, 1) for one in stages]
+        in_boxes = list(shape.box_stages) if k % 2 == 0 and n % 8 == 0 and k > 0 else []
+        expected += [(name, one, 0, 1) for one in stages] + [(name, one, 1, 1) for one in in_boxes]
         splits = [
-            split for split in (2, 4, 8, 16)
+            split for split in (2, 4, 8, 16, 32)
             if split * count <= 2 * sms and up(k, tile.k) >= 4 * split and tile.m * tile.n <= 128 * 128
         ]  # fmt: skip
-        expected += [(name, one, split) for one in {stages[0], 2} for split in splits[-2:]]
+        expected += [(name, one, 0, split) for one in {stages[0], 2} for split in splits[-2:]]
+        expected += [(name, one, 1, split) for one in in_boxes for split in splits[-2:]]
     found = [one for one in proposed("mma", operands, sms) if not one["tail"]]
-    assert rows_of(found, "partition", "stages", "split") == sorted(expected)
+    assert rows_of(found, "partition", "stages", "boxes", "split") == sorted(expected)
 
 
 @given(m=SIZE, n=SIZE, k=SIZE, batch=st.sampled_from([1, 3]), sms=SMS)
@@ -211,7 +215,7 @@ def test_mma_has_the_last_tiles_in_parts_where_sms_would_have_none(
     all_ = proposed("mma", operands, sms)
     expected = set()
     for one in all_:
-        tile, stages = mma.SHAPES[str(one["partition"])].tile, int(one["stages"])
+        tile, stages = mma_shapes.SHAPES[str(one["partition"])].tile, int(one["stages"])
         count = up(m, tile.m) * up(n, tile.n)
         first = next(int(two["stages"]) for two in all_ if two["partition"] == one["partition"])
         for at_once in (sms, sms * mma.resident(one)):
@@ -223,11 +227,11 @@ def test_mma_has_the_last_tiles_in_parts_where_sms_would_have_none(
     assert rows_of(found, "partition", "stages", "split", "tail") == sorted(expected)
 
 
-@pytest.mark.parametrize("element", mma.SHAPES_OF)
+@pytest.mark.parametrize("element", mma_shapes.SHAPES_OF)
 def test_mma_s_tiles_take_what_their_stages_and_lines_take(element: str) -> None:
     item = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}.get(element, 1)
     spec, wide = KERNELS["mma"], element == "float32"
-    for name, shape in mma.SHAPES_OF[element].items():
+    for name, shape in mma_shapes.SHAPES_OF[element].items():
         tile = shape.tile
         assert name == f"{tile.m}x{tile.n}x{tile.k}" and shape.threads == 32 * shape.warps[0] * shape.warps[1]
         assert (shape.warp.m * shape.warps[0], shape.warp.n * shape.warps[1], shape.warp.k) == (

@@ -15,7 +15,8 @@ from tilewise.errors import ArgumentError
 from tilewise.gpus import arch_capability
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.arrange import ways_to_read
-from tilewise.kernels.gemm.mma import AMPERE, SHAPES, SHAPES_OF, TWO_STAGES, lies, refuse_arch, resident
+from tilewise.kernels.gemm.mma import AMPERE, TWO_STAGES, lies, refuse_arch, resident
+from tilewise.kernels.gemm.mma_shapes import SHAPES, SHAPES_OF
 from tilewise.planner import choose, list_plans, operands_of, target_of
 from tilewise.problem import Epilogue
 

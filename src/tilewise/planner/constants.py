@@ -62,6 +62,8 @@ class UnitCost:
     """How many times as long as by the copy engine it takes threads, where C's rows begin anywhere."""
     stored_beside: float = 0.0
     """The share of the same that is felt though another warpgroup multiplies meanwhile: both use shared memory."""
+    felt_beside: float = 1.0
+    """The share of a block's start and of its store that is felt where its SM has others, which multiply meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +134,14 @@ _WGMMA = UnitCost(
 # from 692 of 72 (2026-11-28), of sums times a scale for each column; there half of the times of vectors had to be
 # predicted within 11 % as well. The bytes that clusters take in are by hand: copies without products bring 49 to 66 a
 # clock. Those of simt, with its shares of waiting (kernels/gemm/simt.py), come from a random search near what they
-# had been, among plans of 44 problems on an H100 (2026-11-27), and so do those of mma_f64, of 17; what is said of
-# vector_rows is by hand, from 138 plans of 27 problems there (2026-11-26). What an SM and two of them take in by
-# themselves, and with it the memory's share, its idleness and the splits of wgmma_gemm, the splits of int8 beside 16
-# bits, and the share of vector and what its blocks take in, are the best of some hundred values for the choices in all
-# those files and in 1,668 plans of 154 problems of 1 to 256 rows (2026-11-29). Those of mma_tf32 come from a random
-# search for the choices among plans of 31 problems, and so do those of wgmma_tf32, for times as well, near those of
-# wgmma_gemm: among 1,230 plans of 78 (2026-11-29).
+# had been, among plans of 44 problems on an H100 (2026-11-27), and so do those of mma_f64 and mma_f64_boxes, for
+# times as well, among plans of 17 there and of 57, 676 plans, on an H200 (2026-11-30); what is said of vector_rows is
+# by hand, from 138 plans of 27 problems there (2026-11-26). What an SM and two of them take in by themselves, and
+# with it the memory's share, its idleness and the splits of wgmma_gemm, the splits of int8 beside 16 bits, and the
+# share of vector and what its blocks take in, are the best of some hundred values for the choices in all those files
+# and in 1,668 plans of 154 problems of 1 to 256 rows (2026-11-29). Those of mma_tf32 come from a random search for
+# the choices among plans of 31 problems, and so do those of wgmma_tf32, for times as well, near those of wgmma_gemm:
+# among 1,230 plans of 78 (2026-11-29).
 FITTED: Mapping[str, Constants] = {
     "h200": Constants(
         clock=1.98e9,
@@ -164,7 +167,10 @@ FITTED: Mapping[str, Constants] = {
                 358, 10.3, 1372, 8.1, 579, 357, 3.8, 1.28, 0.95, 8.8e-12, outside=0.67, element_clocks=0.0208,
             ),
             "mma_f64": UnitCost(
-                123, 2.7, 1600, 17, 343, 36, 7.5, 1.4, 0.68, 1.92e-11, outside=0.67,
+                124.5, 5.5, 880, 9.86, 318, 30, 7.5, 1.4, 0.859, 2.02e-11, outside=0.565, idle_memory=0.03,
+            ),
+            "mma_f64_boxes": UnitCost(
+                122, 2.5, 3400, 30, 508, 18.4, 7.5, 1.4, 0.622, 1.05e-11, outside=0.333, felt_beside=0.7,
             ),
             "mma_int8": UnitCost(
                 1400, 2.5, 2180, 13.7, 685, 402, 3.8, 1.28, 0.68, 2.2e-12, outside=0.67,
@@ -277,6 +283,7 @@ EMULATOR = Constants(
         "mma_f16": UnitCost(3.2, 0, 50_000, 4),
         "mma_tf32": UnitCost(3.2, 0, 50_000, 4),
         "mma_f64": UnitCost(1.0, 0, 50_000, 4),
+        "mma_f64_boxes": UnitCost(0.9, 0, 50_000, 4),
         "mma_int8": UnitCost(3.2, 0, 50_000, 4),
         "mma_fp8": UnitCost(3.2, 0, 50_000, 4),
         "wgmma": UnitCost(3.5, 0, 400_000, 4),
@@ -360,13 +367,14 @@ def scaled(gpu: Gpu | None) -> Constants:
         "mma_f16": gpu.peaks.fp16_fp16 or peak,  # of a GeForce twice what it has with sums in float32
         "mma_tf32": gpu.peaks.tf32 or peak / 2,
         "mma_f64": gpu.peaks.fp64_tensor or gpu.peaks.fp64 or math.inf,
+        "mma_f64_boxes": gpu.peaks.fp64_tensor or gpu.peaks.fp64 or math.inf,
         "mma_int8": gpu.peaks.int8 or 2 * peak,
         "mma_fp8": gpu.peaks.fp8_fp32 or 2 * peak,
     }
 
     def rescale(name: str, unit: UnitCost) -> UnitCost:
         if name in wide:
-            share = _FLOAT64_SHARE if name == "mma_f64" else _TENSOR_SHARE
+            share = _FLOAT64_SHARE if name.startswith("mma_f64") else _TENSOR_SHARE
             most = share * wide[name] / tensor_clocks
             return replace(unit, macs_per_clock=min(unit.macs_per_clock, most))
         if name.startswith("mma"):

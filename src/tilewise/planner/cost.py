@@ -288,8 +288,9 @@ def _spend(
         loading = min(resident * narrow, slowest - busy)
         clocks["narrow loads"] += loops * loading
         clocks["latency"] += loops * (slowest - busy - loading)
-        clocks["fill"] += count * start
-        clocks["store"] += count * work.tiles * _felt_store(work, unit, resident * store, steps * busy)
+        felt = unit.felt_beside if resident > 1 else 1.0
+        clocks["fill"] += felt * count * start
+        clocks["store"] += felt * count * work.tiles * _felt_store(work, unit, resident * store, steps * busy)
     return clocks
 
 

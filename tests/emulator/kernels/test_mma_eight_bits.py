@@ -19,7 +19,8 @@ from tilewise.errors import ArgumentError
 from tilewise.instruments.checking import check_bound
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import bind
-from tilewise.kernels.gemm.mma import SHAPES_OF, lies
+from tilewise.kernels.gemm.mma import lies
+from tilewise.kernels.gemm.mma_shapes import SHAPES_OF
 from tilewise.matmul import multiply
 from tilewise.planner import operands_of
 from tilewise.problem import EIGHT_BITS, FLOAT8

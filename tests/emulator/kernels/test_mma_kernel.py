@@ -22,7 +22,8 @@ from tilewise.errors import ArgumentError
 from tilewise.instruments.checking import check_bound
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import bind
-from tilewise.kernels.gemm.mma import SHAPES, TWO_STAGES, lies, narrowest, refuse_arch
+from tilewise.kernels.gemm.mma import TWO_STAGES, lies, narrowest, refuse_arch
+from tilewise.kernels.gemm.mma_shapes import SHAPES
 from tilewise.matmul import multiply
 from tilewise.operands import Operand, Operands, alignment_of
 from tilewise.planner import operands_of

@@ -20,7 +20,8 @@ from tilewise.instruments.checking import check_bound
 from tilewise.interop import numpy_dtype
 from tilewise.kernels import KERNELS
 from tilewise.kernels.bind import bind
-from tilewise.kernels.gemm.mma import SHAPES_OF, lies
+from tilewise.kernels.gemm.mma import lies, refuse_arch
+from tilewise.kernels.gemm.mma_shapes import SHAPES_OF
 from tilewise.matmul import multiply
 from tilewise.planner import operands_of
 from tilewise.reference import compare
@@ -105,11 +106,43 @@ def test_any_order_of_threads_and_copies() -> None:
     check((20, 100, 200), element, layout, order=int(RANDOM.integers(2**40)))
 
 
+@examples(2, 6)
+@given(
+    m=st.integers(0, 70), n=st.integers(0, 70), k=st.integers(0, 120), layout=st.sampled_from(LAYOUTS),
+    partition=st.sampled_from(("32x32x16", "16x64x16", "64x32x16")), stages=st.sampled_from((3, 4, 6)),
+    stack=st.sampled_from([(), (2, 3)]), fused=st.booleans(), split=st.sampled_from((1, 1, 3)),
+    order=st.sampled_from(("eager", "late", 7)),
+)  # fmt: skip
+@example(70, 40, 90, "nn", "32x32x16", 6, (2,), False, 1, "late")
+@example(40, 72, 100, "tt", "32x32x16", 3, (), True, 3, 5)
+@example(72, 61, 33, "tn", "64x32x16", 4, (), False, 1, "eager")
+def test_float64_in_boxes(
+    m: int,
+    n: int,
+    k: int,
+    layout: str,
+    partition: str,
+    stages: int,
+    stack: tuple[int, ...],
+    fused: bool,
+    split: int,
+    order: Any,
+) -> None:
+    """The copy engine brings lines that begin at multiples of 16 bytes; those across K are whole runs of 8 elements."""
+    m, n = (-(-m // 8) * 8 if layout[0] == "t" else m), (-(-n // 8) * 8 if layout[1] == "n" else n)
+    given = {"partition": partition, "stages": stages, "split": split, "boxes": int(m * n * k > 0)}
+    tail = int(split > 1 and not stack and m * n > 0)
+    check((m, n, k), "float64", layout, stack, (8, -1, 0, -1, 3, 1), order, fused, tail=tail, **given)
+
+
 @pytest.mark.few(1)
-@pytest.mark.parametrize(("element", "layout", "split"), [("float32", "nn", 1), ("float64", "tn", 2)])
-def test_the_checker_finds_nothing_wrong(element: str, layout: str, split: int) -> None:
+@pytest.mark.parametrize(
+    ("element", "layout", "split", "boxes"),
+    [("float32", "nn", 1, 0), ("float64", "tn", 2, 0), ("float64", "nn", 1, 1), ("float64", "tt", 2, 1)],
+)
+def test_the_checker_finds_nothing_wrong(element: str, layout: str, split: int, boxes: int) -> None:
     operands = operands_of(40, 72, 90, dtype=element, layout=layout, arithmetic=ARITHMETIC[element])
-    found = {**lies(operands), "partition": SMALL[element], "stages": 4, "split": split}
+    found = {**lies(operands), "partition": SMALL[element], "stages": 4, "split": split, "boxes": boxes}
     device = open_emulator()
     bound = bind(
         SPEC,
@@ -117,7 +150,7 @@ def test_the_checker_finds_nothing_wrong(element: str, layout: str, split: int) 
         operands,
         operands,
         device,
-        "sm_80",
+        "sm_90" if boxes else "sm_80",
     )
     made = {
         "a": device.array(RANDOM.standard_normal((40, 90)).astype(element)),
@@ -128,16 +161,67 @@ def test_the_checker_finds_nothing_wrong(element: str, layout: str, split: int) 
     assert check_bound(bound, {name: array.ptr for name, array in made.items()}, "late") == []
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize(("element", "layout"), [("float32", "tn"), ("float64", "nn")])
-def test_no_bank_conflicts(element: str, layout: str) -> None:
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("element", "layout", "boxes"),
+    [("float32", "tn", 0), ("float64", "nn", 0), ("float64", "nn", 1), ("float64", "tt", 1)],
+)
+def test_no_bank_conflicts(element: str, layout: str, boxes: int) -> None:
     """Of loads, stores and copies, in a product that ends with its tiles."""
     partition = {"float32": "32x64x32", "float64": "32x32x16"}[element]
     tile = SHAPES_OF[element][partition].tile
     operands = operands_of(tile.m, tile.n, 64, dtype=element, layout=layout, arithmetic=ARITHMETIC[element])
-    found = {**SPEC.for_types(operands), **lies(operands), "partition": partition, "stages": 4}
-    plan = SPEC.plan(operands, "a100", SPEC.complete(found))
+    found = {
+        **SPEC.for_types(operands),
+        **lies(operands),
+        "partition": partition,
+        "stages": 4,
+        "boxes": boxes,
+    }
+    plan = SPEC.plan(operands, "h200" if boxes else "a100", SPEC.complete(found))
     assert tw.profile(plan)["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"] == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "layout", "stages", "message"),
+    [
+        (
+            (32, 32, 32),
+            "float32",
+            "nn",
+            4,
+            "boxes must be 0 but for float64 in lines at multiples of 16 bytes",
+        ),
+        (
+            (32, 32, 31),
+            "float64",
+            "nt",
+            4,
+            "boxes must be 0 but for float64 in lines at multiples of 16 bytes",
+        ),
+        ((32, 30, 32), "float64", "nn", 4, "those across k of a multiple of 8"),
+        ((30, 32, 32), "float64", "tn", 4, "those across k of a multiple of 8"),
+        ((32, 32, 0), "float64", "nn", 4, "boxes must be 0"),
+        ((32, 32, 32), "float64", "nn", 2, "stages must be more for operands in boxes, not 2"),
+    ],
+)
+def test_boxes_of_what_the_copy_engine_cannot_bring_are_refused(
+    size: Size, dtype: str, layout: str, stages: int, message: str
+) -> None:
+    operands = operands_of(*size, dtype=dtype, layout=layout, arithmetic=ARITHMETIC[dtype])
+    found = {**SPEC.for_types(operands), **lies(operands), "stages": stages, "boxes": 1}
+    error = SPEC.why_not(operands, SPEC.complete(found))
+    assert error is not None and message in str(error)
+
+
+def test_boxes_are_for_hopper() -> None:
+    operands = operands_of(4096, 4096, 4096, dtype="float64")
+    chosen = [
+        tw.plan(4096, 4096, 4096, dtype="float64", gpu=gpu).parameters["boxes"] for gpu in ("h200", "a100")
+    ]
+    assert chosen == [1, 0]
+    found = SPEC.complete({**SPEC.for_types(operands), **lies(operands), "stages": 4, "boxes": 1})
+    assert "boxes must be 0 on sm_80, not 1; sm_90 is the first" in str(refuse_arch(found, "sm_80"))
 
 
 # ── tf32 from the front door ──

@@ -9,16 +9,29 @@ template <unsigned WIDTH, auto ROUND, typename Epilogue> struct FinishAndAdd {
     static_assert(32 % SHARERS == 0, "a lane keeps to its columns");
     using Sum = typename Epilogue::Sum;
     using Added = typename Epilogue::template Added<1>;
+    using One = typename Epilogue::template Given<1>;
+    struct Given {
+        One x, y;
+    };
 
     const Epilogue &epilogue;
     unsigned rows, columns; // of C
     Added (&all)[2];
 
-    template <bool INSIDE, typename Pair> __device__ auto make(Pair sums, unsigned row, unsigned column) const
+    template <bool INSIDE> __device__ Given read(unsigned row, unsigned column) const
+    {
+        Given given = {};
+        if (lies_inside<INSIDE>(row, column)) given.x = epilogue.template read<1>(row, column);
+        if (lies_inside<INSIDE>(row, column + 1)) given.y = epilogue.template read<1>(row, column + 1);
+        return given;
+    }
+
+    template <bool INSIDE, typename Pair>
+    __device__ auto make(Pair sums, const Given &given, unsigned row, unsigned column) const
     {
         Added of_row;
-        apply<INSIDE>(sums.x, row, column, all[0], of_row);
-        apply<INSIDE>(sums.y, row, column + 1, all[1], of_row);
+        apply<INSIDE>(sums.x, given.x, row, column, all[0], of_row);
+        apply<INSIDE>(sums.y, given.y, row, column + 1, all[1], of_row);
         epilogue.template put_row<SHARERS>(of_row, row < rows && column < columns, row, column / WIDTH);
         return ROUND(sums);
     }
@@ -34,13 +47,18 @@ template <unsigned WIDTH, auto ROUND, typename Epilogue> struct FinishAndAdd {
     }
 
   private:
-    template <bool INSIDE>
-    __device__ void apply(Sum &sum, unsigned row, unsigned column, Added &of_column, Added &of_row) const
+    template <bool INSIDE> __device__ bool lies_inside(unsigned row, unsigned column) const
     {
-        if (!INSIDE && (row >= rows || column >= columns)) return;
+        return INSIDE || (row < rows && column < columns);
+    }
+
+    template <bool INSIDE>
+    __device__ void apply(Sum &sum, const One &given, unsigned row, unsigned column, Added &of_column, Added &of_row) const
+    {
+        if (!lies_inside<INSIDE>(row, column)) return;
         Sum one[1] = {sum};
         Added added;
-        epilogue.apply(one, epilogue.template read<1>(row, column), row, column, added);
+        epilogue.apply(one, given, row, column, added);
         of_column.add(added), of_row.add(added);
         sum = one[0];
     }

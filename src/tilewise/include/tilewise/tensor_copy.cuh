@@ -57,6 +57,25 @@ inline __device__ void load(void *shared, const TensorMap &map, unsigned row, un
                  : "memory");
 }
 
+// The same of a matrix whose rows are cut into runs, which are an axis of its map: the box begins at this run.
+inline __device__ void load_runs(void *shared, const TensorMap &map, unsigned run, unsigned row, Mbarrier &barrier)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(shared)),
+                 "l"(&map), "r"(0), "r"(row), "r"(run), "r"(shared_address(&barrier))
+                 : "memory");
+}
+
+inline __device__ void load_runs(void *shared, const TensorMap &map, unsigned run, unsigned row, InStack which,
+                                 Mbarrier &barrier)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(shared_address(shared)),
+                 "l"(&map), "r"(0), "r"(row), "r"(run), "r"(which.inner), "r"(which.outer),
+                 "r"(shared_address(&barrier))
+                 : "memory");
+}
+
 inline __device__ void load_to_all(void *shared, const TensorMap &map, unsigned row, unsigned column,
                                    InStack which, Mbarrier &barrier, unsigned short blocks)
 {

@@ -181,6 +181,16 @@ inline __device__ void multiply_add_16x8x4(double (&sum)[4], double a0, double a
 #endif
 }
 
+// The same eight deep, from compute capability 9.0 on: the first four k in a[0], a[1] and b[0], as above, the others behind
+// them.
+inline __device__ void multiply_add_16x8x8(double (&sum)[4], const double (&a)[4], const double (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+}
+
 // Two neighbours in one row of the sums: row g (half 0) or row g + 8 (half 1), columns 2t and 2t + 1.
 inline __device__ float2 row_pair(const float (&sum)[4], unsigned half)
 {

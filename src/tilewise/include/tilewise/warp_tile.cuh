@@ -147,8 +147,12 @@ template <unsigned M, unsigned N> struct Fragment {
 // Two neighbouring sums as they are.
 template <typename SumPair> inline __device__ SumPair keep_pair(SumPair sums) { return sums; }
 
-// The sums of M rows and N columns: one of each instruction, which makes 16×8 of them.
-template <typename Sum, unsigned M, unsigned N> struct Sums {
+// Of eight rows or columns the one that lies where this one would, if 2 and 3 have changed places with 4 and 5.
+inline __device__ unsigned change_places(unsigned line) { return (line & 1) | (line & 2) << 1 | (line & 4) >> 1; }
+
+// The sums of M rows and N columns: one of each instruction, which makes 16×8 of them. Of every eight rows, or columns, some
+// may have CHANGED places, as operands were read.
+template <typename Sum, unsigned M, unsigned N, bool ROWS_CHANGED = false, bool COLUMNS_CHANGED = false> struct Sums {
     static constexpr unsigned DOWN = M / 16, ACROSS = N / 8;
 
     Sum at[DOWN][ACROSS];
@@ -180,8 +184,8 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
 
     // The same where more is to be done than to round: `finish` makes results of two neighbours, told where in C they
     // lie, and whether all of these rows lie inside of it. It is called with them in shared memory, so that a warp goes
-    // along a row of C; for several pairs at once, so that what it loads for one does not wait for another, but of float64,
-    // whose functions take too many registers. ALL_INSIDE: there is no row or column beyond C's.
+    // along a row of C; and it reads what it needs for several pairs first, so that none waits for another.
+    // ALL_INSIDE: there is no row or column beyond C's.
     template <Access ACCESS, bool ALL_INSIDE, typename Result, typename Place, typename Finish>
     __device__ void finish_and_write(Matrix<Result> c, unsigned block_row, unsigned block_column, const Place &place,
                                      RowStage<Wide, N> &sums, const Finish &finish)
@@ -193,7 +197,7 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
             put_first_row<keep_pair<SumPair>>(sums);
             __syncwarp();
             if (ALL_INSIDE || (row + 16 <= c.height && column + N <= c.width))
-                finish_rows<Result, sizeof(Wide) == 4 ? 4 : 1, true>(sums, row, column, finish);
+                finish_rows<Result, 4, true>(sums, row, column, finish);
             else
                 finish_rows<Result, 1, false>(sums, row, column, finish);
             __syncwarp();
@@ -211,16 +215,18 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
     // Puts the first row of instructions' sums into 16 rows.
     template <auto NARROW, typename Stage> __device__ void put_first_row(Stage &stage) const
     {
-        const unsigned lane = threadIdx.x % LANES;
+        const unsigned lane = threadIdx.x % LANES, down = lane / 4, across = lane % 4 * 2;
+        const unsigned row = ROWS_CHANGED ? change_places(down) : down;
+        const unsigned column = COLUMNS_CHANGED ? change_places(across) : across;
 #pragma unroll
         for (unsigned j = 0; j < ACROSS; ++j)
 #pragma unroll
             for (unsigned half = 0; half < 2; ++half)
-                stage.put(half * 8 + lane / 4, j * 8 + lane % 4 * 2, NARROW(tensor_core::row_pair(at[0][j], half)));
+                stage.put(half * 8 + row, j * 8 + column, NARROW(tensor_core::row_pair(at[0][j], half)));
     }
 
-    // Makes 16 rows of sums into results, AT_ONCE pairs of each lane in turn. Results lie where the sums were: never
-    // behind those that all lanes have read, as they are no larger.
+    // Makes 16 rows of sums into results, AT_ONCE pairs of each lane in turn, for which all is read first. Results lie
+    // where the sums were: never behind those that all lanes have read, as they are no larger.
     template <typename Result, unsigned AT_ONCE, bool INSIDE, typename Finish>
     static __device__ void finish_rows(RowStage<Wide, N> &sums, unsigned row, unsigned column, const Finish &finish)
     {
@@ -230,12 +236,18 @@ template <typename Sum, unsigned M, unsigned N> struct Sums {
         Results &results = reinterpret_cast<Results &>(sums);
 #pragma unroll 1
         for (unsigned first = threadIdx.x % LANES; first < 16 * N / 2; first += AT_ONCE * LANES) {
-            decltype(finish.template make<INSIDE>(SumPair(), 0, 0)) made[AT_ONCE];
+            typename Finish::Given given[AT_ONCE];
+#pragma unroll
+            for (unsigned j = 0; j < AT_ONCE; ++j) {
+                const unsigned pair = first + j * LANES;
+                given[j] = finish.template read<INSIDE>(row + pair / (N / 2), column + pair % (N / 2) * 2);
+            }
+            decltype(finish.template make<INSIDE>(SumPair(), given[0], 0, 0)) made[AT_ONCE];
 #pragma unroll
             for (unsigned j = 0; j < AT_ONCE; ++j) {
                 const unsigned pair = first + j * LANES, down = pair / (N / 2), across = pair % (N / 2) * 2;
                 const SumPair both = *reinterpret_cast<const SumPair *>(sums.at(down, across));
-                made[j] = finish.template make<INSIDE>(both, row + down, column + across);
+                made[j] = finish.template make<INSIDE>(both, given[j], row + down, column + across);
             }
             __syncwarp();
 #pragma unroll

@@ -3,15 +3,18 @@
 // float64 and of int8, with sums in int32; since Ada of float8.
 //
 // Copies fill a ring of stages several steps ahead of the sums. A and B may lie in rows or in columns (those
-// of 8 bits along K), aligned for anything: copies are asynchronous (cp.async, from Ampere on) where lines begin at multiples of 4 bytes, of 16 if
-// they can be, and go by way of registers otherwise. Operands of the next instructions are on their way from shared
-// memory while these run, across steps too. Where C has few tiles but K is long, blocks side by side have a part of K
-// each, and add_parts.cu adds up what they have, always in the order of the parts, so that the result has the same
-// bits every time. With a TAIL those are parts of the last tiles alone, too few to be one for each SM.
+// of 8 bits along K), aligned for anything: copies are asynchronous (cp.async, from Ampere on) where lines begin at
+// multiples of 4 bytes, of 16 if they can be, and go by way of registers otherwise. On Hopper the copy engine may bring
+// operands of float64 (BOXES), as in tilewise/double_tile.cuh: copies then take hardly an instruction or a register, so
+// that what multiplies can be twice as deep. Operands of the next instructions are on their way from shared memory while
+// these run, across steps too. Where C has few tiles but K is long, blocks side by side have a part of K each, and
+// add_parts.cu adds up what they have, always in the order of the parts, so that the result has the same bits every
+// time. With a TAIL those are parts of the last tiles alone, too few to be one for each SM.
 // Tiles: block BLOCK_M×BLOCK_N×BLOCK_K, warp WARP_M×WARP_N×SLICE_K, instruction 16×8×16 (16×8×8 on Turing and in tf32;
-// of 8 bits 16×8×32; of float64 8×8×4, since Hopper 16×8×4).
+// of 8 bits 16×8×32; of float64 8×8×4, since Hopper 16×8×4, of boxes 16×8×8).
 #include <tilewise/async_copy.cuh>
 #include <tilewise/dependent_launch.cuh>
+#include <tilewise/double_tile.cuh>
 #include <tilewise/epilogue.cuh>
 #include <tilewise/finish_and_add.cuh>
 #include <tilewise/matrix.cuh>
@@ -66,6 +69,9 @@ using namespace warp_tile;
 #ifndef WHOLE_COPIES // 1: those of 16 bytes bring all of them, or none
 #define WHOLE_COPIES 0
 #endif
+#ifndef BOXES // 1: the copy engine brings A and B, which are of float64
+#define BOXES 0
+#endif
 #ifndef WHOLE // 1: C has whole tiles alone
 #define WHOLE 0
 #endif
@@ -112,7 +118,7 @@ using Sum = SumBeyond<Scales::ANY>::Type;
 constexpr bool AMPERE = __CUDA_ARCH__ >= 800;
 constexpr bool FLOAT8 = sizeof(Element) == 1 && !SAME<Element, int8>; // of whose sums the tensor cores keep too few places
 constexpr bool IN_RUNS = FLOAT8 || Scales::ANY;                       // which has scales in common
-constexpr unsigned SLICE_K = MmaForm<Element>::SLICE_K; // what a fragment is deep
+constexpr unsigned SLICE_K = BOXES ? DoubleFragment<16, 8>::SLICE_K : MmaForm<Element>::SLICE_K; // what a fragment is deep
 constexpr unsigned WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr unsigned BLOCK_THREADS = WARPS_M * WARPS_N * LANES;
 constexpr unsigned SLICES = BLOCK_K / SLICE_K; // of a step
@@ -123,10 +129,19 @@ static_assert(STAGES >= 2, "copies go to one stage while another is read");
 static_assert(STAGES == 2 || AMPERE && A_BYTES >= 4 && B_BYTES >= 4, "by way of registers copies are one step ahead");
 static_assert(AMPERE || SAME<Element, float16>, "what Turing's tensor cores multiply");
 static_assert(__CUDA_ARCH__ >= 890 || !FLOAT8, "what Ampere's tensor cores multiply");
+static_assert(!BOXES || __CUDA_ARCH__ >= 900 && SAME<Element, float64> && BLOCK_K == 16 && STAGES > 2, "what boxes are for");
 #ifdef THREADS
 static_assert(BLOCK_THREADS == THREADS, "the launch has that many threads in a block");
 #endif
 
+using WarpPlace = Place<WARPS_M, WARP_M, WARP_N>;
+#if BOXES
+using TileA = DoubleTile<BLOCK_M, A_IN_ROWS, !SINGLE>;
+using TileB = DoubleTile<BLOCK_N, !B_IN_ROWS, !SINGLE>;
+using Shared = BoxStages<TileA, TileB, STAGES>;
+using WarpFragment = DoubleFragment<WARP_M, WARP_N>;
+using WarpSums = Sums<double[4], WARP_M, WARP_N, TileA::CHANGED, TileB::CHANGED>;
+#else
 using TileA = MmaTile<Element, BLOCK_M, BLOCK_K, A_IN_ROWS>;
 using TileB = MmaTile<ElementB, BLOCK_N, BLOCK_K, !B_IN_ROWS>;
 struct Stage {
@@ -136,15 +151,14 @@ struct Stage {
 struct Shared {
     Stage stages[STAGES];
 };
-#ifdef SHARED_BYTES
-static_assert(sizeof(Shared) == SHARED_BYTES, "the launch asks for that much shared memory");
-#endif
-
 using CopierA = Copier<Element, TileA, BLOCK_K, BLOCK_THREADS, A_BYTES, WHOLE_COPIES>;
 using CopierB = Copier<ElementB, TileB, BLOCK_K, BLOCK_THREADS, B_BYTES, WHOLE_COPIES>;
 using WarpFragment = MmaFragment<TypesOf<Element, ElementB>::Both, WARP_M, WARP_N>;
-using WarpPlace = Place<WARPS_M, WARP_M, WARP_N>;
 using WarpSums = Sums<tensor_core::SumsIn<ACCUMULATE>::Type, WARP_M, WARP_N>;
+#endif
+#ifdef SHARED_BYTES
+static_assert(sizeof(Shared) == SHARED_BYTES, "the launch asks for that much shared memory");
+#endif
 using SumPair = WarpSums::SumPair;
 
 // How a warp adds up: at once.
@@ -196,6 +210,7 @@ template <> struct Adder<true> {
 };
 using WarpAdder = Adder<IN_RUNS>;
 
+#if !BOXES
 // What a warp reads of a stage.
 struct Reader {
     WarpPlace place;
@@ -278,6 +293,7 @@ inline __device__ void sum_steps(WarpAdder &adder, Shared &shared, CopierA &copi
         free = slot, slot = next;
     }
 }
+#endif
 
 template <typename Pair> inline __device__ auto round_pair(Pair sums)
 {
@@ -294,15 +310,40 @@ inline __device__ double2 as_pair(double x, double y) { return {x, y}; }
 
 // Two neighbouring sums become results: those inside of C go through the epilogue, and all are rounded.
 struct Finish {
+    using One = Epilogue::Given<1>;
+    struct Given {
+        One x, y;
+    };
+
     const Epilogue &epilogue;
     unsigned rows, columns;
 
-    template <bool INSIDE> __device__ auto make(SumPair sums, unsigned row, unsigned column) const
+    template <bool INSIDE> __device__ Given read(unsigned row, unsigned column) const
     {
-        decltype(epilogue(sums.x, row, column)) x = sums.x, y = sums.y; // of int32 float32
-        if (INSIDE || (row < rows && column < columns)) x = epilogue(sums.x, row, column);
-        if (INSIDE || (row < rows && column + 1 < columns)) y = epilogue(sums.y, row, column + 1);
-        return round_pair(as_pair(x, y));
+        Given given = {};
+        if (lies_inside<INSIDE>(row, column)) given.x = epilogue.read<1>(row, column);
+        if (lies_inside<INSIDE>(row, column + 1)) given.y = epilogue.read<1>(row, column + 1);
+        return given;
+    }
+
+    template <bool INSIDE> __device__ auto make(SumPair sums, const Given &given, unsigned row, unsigned column) const
+    {
+        return round_pair(as_pair(make_one<INSIDE>(sums.x, given.x, row, column),
+                                  make_one<INSIDE>(sums.y, given.y, row, column + 1)));
+    }
+
+  private:
+    template <bool INSIDE> __device__ bool lies_inside(unsigned row, unsigned column) const
+    {
+        return INSIDE || (row < rows && column < columns);
+    }
+
+    // NOTE: of int32 sums float32 becomes results.
+    template <bool INSIDE> __device__ auto make_one(Sum sum, const One &given, unsigned row, unsigned column) const
+    {
+        decltype(epilogue(sum, row, column)) one[1] = {decltype(epilogue(sum, row, column))(sum)};
+        if (lies_inside<INSIDE>(row, column)) epilogue.apply(one, given, row, column);
+        return one[0];
     }
 };
 
@@ -341,7 +382,12 @@ inline __device__ void write_results(WarpSums &sums, WarpRows &rows, Matrix<Resu
 // the sums of all matrices, and behind them those of the next part. With a TAIL so many tiles are `whole`, and `parts` has
 // the sums of the others, one behind another; their blocks come behind the whole tiles'.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
+#if BOXES
+    mma_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, unsigned depth,
+             Strided<Result> c, Sum *parts,
+#else
     mma_gemm(Strided<const Element> a, Strided<const ElementB> b, Strided<Result> c, Sum *parts,
+#endif
              const __grid_constant__ Stack stack,
 #if TAIL
              unsigned whole,
@@ -357,8 +403,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #if !TAIL
     constexpr unsigned whole = 0;
 #endif
-    extern __shared__ __align__(128) char dynamic[];
+    extern __shared__ __align__(BOXES ? 1024 : 128) char dynamic[];
     Shared &shared = *reinterpret_cast<Shared *>(dynamic);
+#if !BOXES
+    const unsigned depth = a.columns;
+#endif
     const unsigned tile_rows = c.rows / BLOCK_M + (c.rows % BLOCK_M != 0);
     const unsigned tile_columns = c.columns / BLOCK_N + (c.columns % BLOCK_N != 0);
     const unsigned tiles = tile_rows * tile_columns;
@@ -369,26 +418,41 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
     const TileIndex tile = grouped(SINGLE ? share.tile : share.tile % tiles, tile_rows, tile_columns);
     const unsigned row = tile.row * BLOCK_M, column = tile.column * BLOCK_N;
 
-    const unsigned all = a.columns / BLOCK_K + (a.columns % BLOCK_K != 0), part = share.part;
+    const unsigned all = depth / BLOCK_K + (depth % BLOCK_K != 0), part = share.part;
     const unsigned begin = share.in_parts ? all * part / SPLIT : 0, end = share.in_parts ? all * (part + 1) / SPLIT : all;
+    const unsigned warp = threadIdx.x / LANES;
+#if BOXES
+    const WarpPlace place(warp);
+    const BoxLoader loader = {map_a, map_b, stack.of_a(which), stack.of_b(which), row, column};
+    if (threadIdx.x == 0) {
+        tensor_copy::prefetch(map_a), tensor_copy::prefetch(map_b);
+        shared.ring.init(WARPS_M * WARPS_N);
+    }
+    __syncthreads(); // the barriers are there
+#else
     CopierA copier_a(a.in_stack(stack.of_a(which)), A_IN_ROWS ? a.row_stride : a.column_stride, c.rows, row,
                      begin * BLOCK_K, a.columns);
     CopierB copier_b(b.in_stack(stack.of_b(which)), B_IN_ROWS ? b.row_stride : b.column_stride, c.columns, column,
                      begin * BLOCK_K, a.columns);
-    const unsigned warp = threadIdx.x / LANES;
     const Reader reader(warp);
+    const WarpPlace &place = reader.place;
+#endif
     const Scales of_terms = Scales::ANY ? scales.in_stack(which, which) : scales;
-    WarpAdder adder(of_terms, row + reader.place.row, column + reader.place.column);
+    WarpAdder adder(of_terms, row + place.row, column + place.column);
     dependent_launch::wait_for_previous(row);
     dependent_launch::let_next_begin();
     // To L2, before the products: else the tile ends with a wait for memory.
     if constexpr (!Epilogue::PLAIN && (SPLIT == 1 || TAIL))
         epilogue.in_stack(stack, which)
             .prefetch_lines(min(row + threadIdx.x, c.rows - 1), min(column + threadIdx.x, c.columns - 1));
+#if BOXES
+    sum_steps_of_boxes<WarpFragment>(adder, shared, loader, LaneOffsets::of<TileA, TileB>(place), begin, end);
+#else
     if constexpr (STAGES > 2)
         sum_steps(adder, shared, copier_a, copier_b, reader, begin, end);
     else
         sum_steps_of_two_stages(adder, shared, copier_a, copier_b, reader, begin, end);
+#endif
     WarpSums &sums = adder.sums;
 
 #if SPLIT > 1
@@ -396,11 +460,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
         auto &rows = reinterpret_cast<PartRows *>(dynamic)[warp];
 #if TAIL
         Sum *own = parts + (size_t(part) * (tiles - whole) + (share.tile - whole)) * (BLOCK_M * BLOCK_N);
-        sums.write<keep_pair<SumPair>>(Matrix<Sum>{BLOCK_N, BLOCK_M, BLOCK_N, own}, 0, 0, reader.place, rows);
+        sums.write<keep_pair<SumPair>>(Matrix<Sum>{BLOCK_N, BLOCK_M, BLOCK_N, own}, 0, 0, place, rows);
 #else
         const unsigned pitch = (c.columns + 3) / 4 * 4, matrices = gridDim.x / tiles;
         Sum *own = parts + (size_t(part) * matrices + matrix) * c.rows * pitch;
-        sums.write<keep_pair<SumPair>>(Matrix<Sum>{pitch, c.rows, pitch, own}, row, column, reader.place, rows);
+        sums.write<keep_pair<SumPair>>(Matrix<Sum>{pitch, c.rows, pitch, own}, row, column, place, rows);
 #endif
         return;
     }
@@ -408,6 +472,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT)
 #if SPLIT == 1 || TAIL
     auto &rows = reinterpret_cast<Rows *>(dynamic)[warp];
     const Matrix<Result> to = {c.columns, c.rows, unsigned(c.row_stride), c.in_stack(stack.of_c(which))};
-    write_results<SumPair>(sums, rows, to, row, column, reader.place, epilogue.in_stack(stack, which));
+    write_results<SumPair>(sums, rows, to, row, column, place, epilogue.in_stack(stack, which));
 #endif
 }

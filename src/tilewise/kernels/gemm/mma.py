@@ -11,8 +11,7 @@ bytes or more.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from pathlib import Path
 
 from tilewise.errors import ArgumentError
@@ -39,8 +38,10 @@ from tilewise.kernels.gemm.limits import (
     refuse_types,
     scales_terms,
 )
+from tilewise.kernels.gemm.mma_shapes import SHAPES_OF, shape_of, shapes_for
 from tilewise.kernels.spec import (
     KernelSpec,
+    MapSlot,
     Operand,
     Operands,
     Settings,
@@ -58,7 +59,7 @@ from tilewise.slots import Gap, constant
 
 __all__ = ["SPEC"]
 
-TURING, AMPERE, ADA = (7, 5), (8, 0), (8, 9)
+TURING, AMPERE, ADA, HOPPER = (7, 5), (8, 0), (8, 9), (9, 0)
 FAST_FLOAT64 = ((8, 0), (9, 0), (10, 0))  # whose tensor cores multiply float64 faster than the SIMT units do
 TWO_STAGES_MOST = limits(TURING).shared_per_sm  # bytes
 TWO_STAGES = 2  # where copies go by way of registers, one step ahead: on Turing, and of single elements
@@ -67,157 +68,24 @@ MOST_ELEMENTS = 2**32 - 1  # that a 32-bit index reaches
 LEAST_ACCESS = 4  # bytes: of elements of 8 bits
 COPY_LEAST = 2**20  # elements
 LINE_PADDING, PADDED_LEAST = 32, 32  # bytes of a line in shared memory; elements of the shortest such line
+BOX_ALIGNMENT = 1024  # bytes
+RUN = 8  # elements of a line across K that are a row of a box
 NARROW_MOST = 180  # sums and elements of a step that a thread has registers for
-SPLITS = tuple(range(1, 17))
+SPLITS = tuple(range(1, 33))
 PROMISES = {
     "whole": "must be 0 where C ends within tiles",
     "whole_rows": "must be 0 where C's rows begin or end anywhere",
     "single": "must be 0 for a stack",
 }
-PROPOSED_SPLITS = (2, 4, 8, 16)  # of all tiles; of the last ones any
+PROPOSED_SPLITS = (2, 4, 8, 16, 32)  # of all tiles; of the last ones any
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The tile of a block, and its warps below one another and side by side.
-
-    Of an SM's registers ``resident`` blocks can have enough. ``stages`` are proposed from Ampere on.
-    """
-
-    tile: Tile
-    warps: tuple[int, int]
-    resident: int
-    stages: tuple[int, ...]
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.warps[0] * self.warps[1] * 32
-
-    @property
-    def warp(self) -> Tile:
-        """The tile of a warp."""
-        return Tile(self.tile.m // self.warps[0], self.tile.n // self.warps[1], self.tile.k)
-
-    def for_elements_of(self, itemsize: int) -> Shape:
-        """The same as deep in bytes, for elements of so many; it is said for 2."""
-        return replace(self, tile=replace(self.tile, k=self.tile.k * 2 // itemsize))
-
-
-SHAPES = {
-    "128x128x32": Shape(Tile(128, 128, 32), (2, 2), 2, (3, 4)),
-    "128x256x32": Shape(Tile(128, 256, 32), (2, 4), 1, (4,)),
-    "256x128x32": Shape(Tile(256, 128, 32), (4, 2), 1, (4,)),
-    "128x256x64": Shape(Tile(128, 256, 64), (2, 4), 1, (3,)),
-    "256x128x64": Shape(Tile(256, 128, 64), (4, 2), 1, (3,)),
-    "128x64x32": Shape(Tile(128, 64, 32), (2, 2), 3, (4,)),
-    "64x128x32": Shape(Tile(64, 128, 32), (2, 2), 3, (4,)),
-    "64x64x64": Shape(Tile(64, 64, 64), (2, 2), 4, (3,)),
-    "64x32x64": Shape(Tile(64, 32, 64), (2, 2), 4, (4,)),
-    "32x64x64": Shape(Tile(32, 64, 64), (2, 2), 4, (4,)),
-    "128x16x64": Shape(Tile(128, 16, 64), (4, 1), 4, (4,)),
-    "16x128x64": Shape(Tile(16, 128, 64), (1, 4), 4, (4,)),
-    "64x16x64": Shape(Tile(64, 16, 64), (4, 1), 4, (4,)),
-    "16x64x64": Shape(Tile(16, 64, 64), (1, 4), 4, (4,)),
-}
-
-
-DOUBLE_SHAPES = {
-    "128x128x16": Shape(Tile(128, 128, 16), (2, 4), 1, (3, 4)),
-    "128x64x16": Shape(Tile(128, 64, 16), (2, 2), 2, (3, 4)),
-    "64x128x16": Shape(Tile(64, 128, 16), (1, 4), 2, (3, 4)),
-    "64x64x16": Shape(Tile(64, 64, 16), (2, 2), 3, (3, 4)),
-    "64x32x16": Shape(Tile(64, 32, 16), (2, 2), 4, (4,)),
-    "32x64x16": Shape(Tile(32, 64, 16), (2, 2), 4, (4,)),
-    "32x32x16": Shape(Tile(32, 32, 16), (2, 2), 4, (4,)),
-    "128x16x16": Shape(Tile(128, 16, 16), (4, 1), 4, (4,)),
-    "16x128x16": Shape(Tile(16, 128, 16), (1, 4), 4, (4,)),
-    "64x16x16": Shape(Tile(64, 16, 16), (4, 1), 4, (4,)),
-    "16x64x16": Shape(Tile(16, 64, 16), (1, 4), 4, (4,)),
-}
-"""Of float64, whose sums take twice the registers."""
-
-
-def _named(shape: Shape) -> str:
-    return f"{shape.tile.m}x{shape.tile.n}x{shape.tile.k}"
-
-
-# For the largest tiles as deep as 128 bytes of K there are not enough registers.
-WIDE_SHAPES = {
-    _named(shape): shape
-    for shape in (one.for_elements_of(4) for one in SHAPES.values())
-    if shape.tile.m * shape.tile.n < 128 * 256 or shape.tile.k < 32
-}
-"""Of float32: as many bytes, registers and instructions as of 16-bit elements."""
-
-INT8_SHAPES = {_named(shape): shape for shape in (one.for_elements_of(1) for one in SHAPES.values())}
-
-FLOAT8_SHAPES = {
-    "128x128x64": Shape(Tile(128, 128, 64), (2, 4), 1, (3, 4)),
-    "128x64x64": Shape(Tile(128, 64, 64), (2, 2), 2, (4,)),
-    "64x128x64": Shape(Tile(64, 128, 64), (2, 2), 2, (4,)),
-    "64x64x128": Shape(Tile(64, 64, 128), (2, 2), 3, (3,)),
-    "64x32x128": Shape(Tile(64, 32, 128), (2, 2), 4, (4,)),
-    "32x64x128": Shape(Tile(32, 64, 128), (2, 2), 4, (4,)),
-    "128x16x128": Shape(Tile(128, 16, 128), (4, 1), 4, (4,)),
-    "16x128x128": Shape(Tile(16, 128, 128), (1, 4), 4, (4,)),
-    "64x16x128": Shape(Tile(64, 16, 128), (4, 1), 4, (4,)),
-    "16x64x128": Shape(Tile(16, 64, 128), (1, 4), 4, (4,)),
-}
-"""Of float8, whose sums take twice the registers: those of 128 of K, and all."""
-
-SCALED_SHAPES = {
-    "128x128x32": Shape(Tile(128, 128, 32), (2, 4), 1, (3, 4)),
-    "128x64x32": Shape(Tile(128, 64, 32), (4, 2), 1, (4,)),
-    "64x128x32": Shape(Tile(64, 128, 32), (2, 4), 1, (4,)),
-    "64x64x64": Shape(Tile(64, 64, 64), (2, 2), 2, (3,)),
-    "64x32x64": Shape(Tile(64, 32, 64), (2, 2), 3, (4,)),
-    "32x64x64": Shape(Tile(32, 64, 64), (2, 2), 3, (4,)),
-    "128x16x64": Shape(Tile(128, 16, 64), (4, 1), 3, (4,)),
-    "16x128x64": Shape(Tile(16, 128, 64), (1, 4), 3, (4,)),
-    "64x16x64": Shape(Tile(64, 16, 64), (4, 1), 3, (4,)),
-    "16x64x64": Shape(Tile(16, 64, 64), (1, 4), 3, (4,)),
-}
-"""Of 16 bits and, twice as deep, of int8 with scales that differ along K: 128 of it are whole steps."""
-
-SHAPES_OF: Mapping[str, Mapping[str, Shape]] = {
-    "float16": SHAPES,
-    "bfloat16": SHAPES,
-    "float32": WIDE_SHAPES,
-    "float64": DOUBLE_SHAPES,
-    "int8": INT8_SHAPES,
-    **dict.fromkeys(FLOAT8, FLOAT8_SHAPES),
-}
-SCALED_SHAPES_OF: Mapping[str, Mapping[str, Shape]] = {
-    **dict.fromkeys(("float16", "bfloat16"), SCALED_SHAPES),
-    "int8": {
-        _named(shape): shape
-        for shape in (one.for_elements_of(1) for one in SCALED_SHAPES.values())
-        if shape.tile.m * shape.tile.n < 128 * 128  # for which there are too few registers
-    },
-    **dict.fromkeys(FLOAT8, FLOAT8_SHAPES),
-}
 UNITS = {
     "float32": "mma_tf32",
     "float64": "mma_f64",
     "int8": "mma_int8",
     **dict.fromkeys(FLOAT8, "mma_fp8"),
 }  # of the cost model; others are mma_gemm
-
-
-def shapes_for(settings: Settings) -> Mapping[str, Shape]:
-    """The tiles that elements have, by their names; none for scales that they cannot have."""
-    element = str(settings["element"])
-    return SCALED_SHAPES_OF.get(element, {}) if scales_terms(settings) else SHAPES_OF[element]
-
-
-def shape_of(settings: Settings) -> Shape:
-    """The tile that the settings name, of those for their elements."""
-    element, partition = str(settings["element"]), str(settings["partition"])
-    shapes = shapes_for(settings)
-    if partition not in shapes:
-        raise ArgumentError("partition", f"must be one of {', '.join(shapes)} for {element}", partition)
-    return shapes[partition]
 
 
 def item_bytes(settings: Settings) -> int:
@@ -227,6 +95,8 @@ def item_bytes(settings: Settings) -> int:
 
 def unit_of(settings: Settings) -> str:
     """The unit of the cost model."""
+    if settings["boxes"]:
+        return "mma_f64_boxes"
     if settings["accumulate"] == "float16":
         return "mma_f16"
     return UNITS.get(str(settings["element"]), "mma_gemm")
@@ -244,6 +114,8 @@ def shared_bytes(settings: Settings) -> int:
     if settings["element"] == "float32":  # lines across K are padded where they are long
         across = (tile.m * (not settings["a_in_rows"]), tile.n * bool(settings["b_in_rows"]))
         stage += sum(tile.k * LINE_PADDING for size in across if size >= PADDED_LEAST)
+    if settings["boxes"]:  # behind which lie barriers; boxes begin at multiples of 1,024 bytes
+        return int(settings["stages"]) * stage + BOX_ALIGNMENT
     return int(settings["stages"]) * stage
 
 
@@ -306,6 +178,18 @@ def are_copied_whole(operands: Operands, settings: Settings) -> bool:
     )
 
 
+def come_in_boxes(operands: Operands, settings: Settings) -> bool:
+    """Whether the copy engine can bring A and B: lines at multiples of 16 bytes, those across K in whole runs."""
+    return settings["element"] == "float64" and all(
+        lines.has_rows
+        and line_bytes(lines) == ALIGNMENT_MOST
+        and (settings[f"{name}_in_rows"] == int(name == "a") or lines.columns % RUN == 0)
+        and lines.rows * lines.columns > 0
+        for name, operand in (("a", operands.a), ("b", operands.b))
+        for lines in [lines_of(name, operand, settings)]
+    )
+
+
 def lines_of(name: str, operand: Operand, settings: Settings) -> Operand:
     """The operand whose rows are the lines that the settings take it for."""
     return operand if settings[f"{name}_in_rows"] else operand.transposed()
@@ -351,6 +235,11 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
             return ArgumentError(f"{name}_bytes", rule, settings[f"{name}_bytes"])
     if settings["whole_copies"] and not are_copied_whole(operands, settings):
         return ArgumentError("whole_copies", "must be 0 where lines end within 16 bytes", 1)
+    if settings["boxes"] and not come_in_boxes(operands, settings):
+        rule = f"must be 0 but for float64 in lines at multiples of 16 bytes, those across k of a multiple of {RUN}"
+        return ArgumentError("boxes", rule, 1)
+    if settings["boxes"] and settings["stages"] == TWO_STAGES:
+        return ArgumentError("stages", "must be more for operands in boxes", TWO_STAGES)
     if not (shapes := shapes_for(settings)):
         name = "scales_a" if settings["scales_a"] else "scales_b"
         return ArgumentError(name, f"must be 0 for {settings['element']}", settings[name])
@@ -396,6 +285,8 @@ def refuse_arch(settings: Settings, arch: str) -> ArgumentError | None:
         return ArgumentError("element", rule, settings["element"], "sm_89 is the first that has float8")
     if capability < AMPERE and settings["element"] != "float16":
         return ArgumentError("element", f"must be float16 for kernel mma on {arch}", settings["element"])
+    if settings["boxes"] and capability < HOPPER:
+        return ArgumentError("boxes", f"must be 0 on {arch}", 1, "sm_90 is the first that copies boxes")
     if capability < AMPERE and stages != TWO_STAGES:
         return ArgumentError("stages", f"must be {TWO_STAGES} for kernel mma on {arch}", stages)
     most = limits(capability).shared_per_block_optin
@@ -408,6 +299,8 @@ def refuse_arch(settings: Settings, arch: str) -> ArgumentError | None:
 def proposes_on(settings: Settings, arch: str) -> bool:
     """Whether to propose settings on an arch: two stages only where there cannot be more, float64 where it is fast."""
     if settings["element"] == "float64" and arch_capability(arch) not in FAST_FLOAT64:
+        return False
+    if settings["boxes"] and arch_capability(arch) < HOPPER:
         return False
     more = arch_capability(arch) >= AMPERE and narrowest(settings) > 2
     return more == (settings["stages"] != TWO_STAGES)
@@ -437,7 +330,7 @@ def workspace_bytes(operands: Operands, settings: Settings) -> int:
 
 def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Settings]:
     """Every tile that is not much too large; K in parts where there are few tiles."""
-    m, n, k = operands.sizes
+    m, n, _ = operands.sizes
     element = str(settings["element"])
     found: dict[str, int | str] = {
         "element": element,
@@ -454,27 +347,36 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
             continue  # for few rows, or few columns
         if narrow and (tile.m * tile.n + (tile.m + tile.n) * tile.k) / shape.threads > NARROW_MOST:
             continue
-        made: dict[str, int | str] = {**found, "partition": partition}
+        made: dict[str, int | str] = {**found, "boxes": 0, "partition": partition}
         large = 64 * 32 if element == "float64" else 64 * 64
         if min(m, n) > 64 and tile.m * tile.n < large and tiles_of(operands, made) > 16 * sms:
             continue  # larger ones fill the GPU as well
         proposed = (*(() if narrow else shape.stages), TWO_STAGES)
-        for stages in proposed:
-            yield {**made, "stages": stages}
-        count = tiles_of(operands, made)
-        most = min(2 * sms // count, ceil_div(k, tile.k) // 4) if count else 1
-        splits = [split for split in PROPOSED_SPLITS if split <= most and tile.m * tile.n <= 128 * 128]
-        for split, stages in itertools.product(splits[-2:], {proposed[0], TWO_STAGES}):
-            yield {**made, "stages": stages, "split": split}
-        if operands.batch == 1 and not operands.epilogue.summed:
-            yield from _with_tails(made, proposed, count, ceil_div(k, tile.k) // 4, sms)
+        yield from _in_parts(operands, made, proposed, sms)
+        if shape.box_stages and come_in_boxes(operands, made):
+            yield from _in_parts(operands, {**made, "boxes": 1}, shape.box_stages, sms)
+
+
+def _in_parts(operands: Operands, made: Settings, proposed: tuple[int, ...], sms: int) -> Iterator[Settings]:
+    """Settings with each number of stages, and with K in parts where there are few tiles."""
+    tile = shape_of(made).tile
+    for stages in proposed:
+        yield {**made, "stages": stages}
+    count, turns = tiles_of(operands, made), ceil_div(operands.sizes[2], tile.k) // 4
+    most = min(2 * sms // count, turns) if count else 1
+    splits = [split for split in PROPOSED_SPLITS if split <= most and tile.m * tile.n <= 128 * 128]
+    few = {proposed[0], TWO_STAGES} & set(proposed)
+    for split, stages in itertools.product(splits[-2:], few):
+        yield {**made, "stages": stages, "split": split}
+    if operands.batch == 1 and not operands.epilogue.summed:
+        yield from _with_tails(made, proposed, count, turns, sms)
 
 
 def _with_tails(
     made: Settings, stages: tuple[int, ...], tiles: int, most: int, sms: int
 ) -> Iterator[Settings]:
     """The same with the last tiles in parts of K: what is left over when SMs have as many as they hold, or one."""
-    for count in dict.fromkeys((stages[0], TWO_STAGES)):
+    for count in dict.fromkeys((stages[0], stages[-1])):
         given = {**made, "stages": count}
         tails = {at_once: tiles % at_once for at_once in (sms, sms * resident(given)) if tiles > at_once}
         found = [(split, tail) for held, tail in tails.items() for split in tail_parts(tail, most, held)]
@@ -483,7 +385,7 @@ def _with_tails(
 
 
 def steps(operands: Operands, settings: Settings) -> list[Step]:
-    a, b, c = operands[:3]
+    c = operands.c
     split, stack = int(settings["split"]), stack_slot(operands)
     parts = Slot(bytes(8), (Gap(0, "workspace"),)) if split > 1 else Slot(bytes(8))
     tail = tail_of(operands, settings)
@@ -491,8 +393,7 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         (tail.whole + tail.count * split, 1, 1) if tail else (tiles_of(operands, settings), split, 1),
         (shape_of(settings).threads, 1, 1),
         (
-            a.strided(),
-            b.strided(),
+            *operand_slots(operands, settings),
             c.strided(),
             parts,
             stack,
@@ -507,6 +408,21 @@ def steps(operands: Operands, settings: Settings) -> list[Step]:
         return [Step("mma_gemm", multiply, resident=resident(settings))]
     add = add_step(operands, split, resident(settings), sum_type(settings), tail)
     return [Step("mma_gemm", multiply, resident=resident(settings)), add]
+
+
+def operand_slots(operands: Operands, settings: Settings) -> tuple[Slot | MapSlot, ...]:
+    """What says where A and B lie."""
+    if not settings["boxes"]:
+        return operands.a.strided(), operands.b.strided()
+    stack, tile = () if settings["single"] else operands.stack or (1,), shape_of(settings).tile
+    maps = []
+    for name, operand, size in (("a", operands.a, tile.m), ("b", operands.b, tile.n)):
+        lines = lines_of(name, operand, settings)
+        if settings[f"{name}_in_rows"] == int(name == "a"):
+            maps.append(lines.map((size, tile.k), tile.k * lines.itemsize, stack))
+        else:
+            maps.append(lines.map_of_runs(RUN, (size // RUN, tile.k), stack))
+    return (*maps, constant("I", operands.sizes[2]))
 
 
 def sum_slots(operands: Operands, settings: Settings) -> tuple[int, int]:
@@ -550,7 +466,15 @@ def defines(settings: Settings) -> dict[str, object]:
         "RESIDENT": resident(settings),
         **({"TAIL": 1} if settings["tail"] else {}),
         **name_defines(
-            settings, "stages", "split", "a_in_rows", "b_in_rows", "a_bytes", "b_bytes", "whole_copies"
+            settings,
+            "stages",
+            "split",
+            "a_in_rows",
+            "b_in_rows",
+            "a_bytes",
+            "b_bytes",
+            "whole_copies",
+            "boxes",
         ),
         **name_defines(settings, "whole", "whole_rows", "single"),
         **name_defines(settings, "element", "result", "pointers"),
@@ -579,7 +503,7 @@ SPEC = KernelSpec(
         "partition": tuple(dict.fromkeys(name for shapes in SHAPES_OF.values() for name in shapes)),
         "element": tuple(SHAPES_OF),
         "result": (*SHAPES_OF, "int32"),
-        "stages": (3, 4, TWO_STAGES),
+        "stages": (3, 4, TWO_STAGES, 6),
         "split": SPLITS,
         "tail": range(MOST_TAIL),  # of tiles, the last ones, which alone are in parts; 0: all are
         "a_in_rows": (1, 0),
@@ -587,6 +511,7 @@ SPEC = KernelSpec(
         "a_bytes": (16, 8, 4, 2),  # of an access
         "b_bytes": (16, 8, 4, 2),
         "whole_copies": (0, 1),  # whether those of 16 bytes bring all of them, or none
+        "boxes": (0, 1),  # whether the copy engine brings them
         "whole": (0, 1),  # C has whole tiles alone
         "whole_rows": (0, 1),  # its rows begin and end at multiples of 16 bytes
         "single": (0, 1),  # there is one product, no stack
