@@ -464,9 +464,14 @@ def test_other_peoples_files_survive(tmp_path: Path) -> None:
     assert cache.get("binary", digest("9")) is None
 
 
+def test_a_folder_deep_in_one_that_is_not_there_is_writable(tmp_path: Path) -> None:
+    assert Cache(tmp_path / "not" / "there" / "yet").stats().writable
+    assert list(tmp_path.iterdir()) == []  # looking makes nothing
+
+
 def test_stats_count_each_kind_and_clear_empties(cache: Cache) -> None:
     assert cache.stats().writable
-    assert list((cache.directory or Path()).parent.iterdir()) == []  # looking makes nothing
+    assert list((cache.directory or Path()).parent.iterdir()) == []
     for number in range(5):
         assert cache.put("lines" if number % 2 else "binary", digest(str(number)), PARTS)
     stats = cache.stats()

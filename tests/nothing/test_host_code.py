@@ -202,6 +202,13 @@ def test_what_stands_right_behind_the_hosts_part_stays() -> None:
         assert without_host_code(host + kernel + host) == " " * len(host) + kernel + " " * len(host)
 
 
+def test_a_kernel_by_a_macro_stays_at_the_end_too() -> None:
+    """Where no semicolon ends it, nor anything else."""
+    macro = "#define KERNEL(name, type) __global__ void name(type *x) { *x = 1; }\n"
+    for use in ("KERNEL(k, float)", "KERNEL(k, float)\n"):
+        assert without_host_code(f"{macro}int f();\n{use}") == f"{macro}{' ' * 8}\n{use}"
+
+
 def test_directives_within_the_hosts_part_stay_and_so_do_tables_of_numbers() -> None:
     source = """const int table[(2 + 2)] = {1, 2, 3, 4};
 constexpr cudaError_t good() { return cudaSuccess; }

@@ -248,7 +248,10 @@ def test_what_is_left_and_why() -> None:
         ("not", "has a forward of its own"),
     ):
         assert why in left[name]
-    assert json.loads(json.dumps(patched.to_dict()))["left"][0] == {"name": "own", "why": left["own"]}
+    plain = json.loads(json.dumps(patched.to_dict()))
+    assert plain["left"][0] == {"name": "own", "why": left["own"]}
+    fields = ("name", "in_features", "out_features", "activation", "activation_name")
+    assert plain["swapped"] == [{field: getattr(one, field) for field in fields} for one in patched.swapped]
     assert len(str(patched).splitlines()) == 1 + 3 + 6
     patched.undo()
     assert (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import struct
 from collections.abc import Mapping
 from functools import cache
@@ -290,6 +291,21 @@ def test_csv_is_as_ncu_prints_it() -> None:
         ("0", "1", "7", "0")
     }
     assert all(line.startswith('"') for line in profile.csv(names).splitlines())
+
+
+@pytest.mark.parametrize("patterns", [[f"{CONFLICTS}.sum"], ["launch__*", "smsp__inst_executed.avg"], None])
+def test_every_form_has_the_figures_that_are_asked_for(patterns: list[str] | None) -> None:
+    """In a table without patterns are those alone that are not zero, or are looked for everywhere."""
+    profile = tw.ladder["05_tiled_conflicted"].profile(m=64, n=64, k=64, gpu="rtx-2060-super")
+    wanted = {metric.name for metric in profile.select(patterns)}
+    assert patterns is None or 0 < len(wanted) < len(profile.select())
+    rows = csv.DictReader(io.StringIO(profile.csv(patterns)))
+    assert {row["Metric Name"] for row in rows} == wanted
+    for plain in (profile.to_dict(patterns), json.loads(profile.json(patterns))):
+        assert plain["metrics"].keys() == wanted
+    table = {line.split()[0] for line in profile.table(patterns).splitlines() if line.startswith("  ")}
+    assert table & wanted == {row[0] for row in profile.rows(patterns)}
+    assert table == wanted if patterns else table < wanted | {"note:"}
 
 
 def test_lines_of_the_source_the_worst_first() -> None:

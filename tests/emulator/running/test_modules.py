@@ -51,6 +51,7 @@ template <int N> __global__ void add(int *out) { *out = count + N; }
 def test_a_module_lists_what_it_holds() -> None:
     module = fresh(SOURCE, names=["add<7>"])
     assert set(module.entries) == {"read", "write", "add<7>"}
+    assert [module.kernel(name).name for name in ("read", "add<7>")] == ["read", "add<7>"]
     shown = {name: (v.space, v.bytes, str(v.dtype), v.shape) for name, v in module.globals.items()}
     assert shown == {
         "c": ("constant", 16, "float32", (4,)),
