@@ -10,6 +10,7 @@ import pytest
 
 from tilewise.bound import Bound, BoundLaunch
 from tilewise.devices import device
+from tilewise.kernels import KERNELS
 from tilewise.kernels import bind as binding
 from tilewise.launch import Launch
 from tilewise.planner import choose, operands_of, target_of
@@ -93,6 +94,24 @@ def test_launches_are_repeated_for_each_shift_and_copies_are_not() -> None:
     ]  # fmt: skip
     assert addresses == {"a": 1000, "b": 2000, "workspace": 10_000}
     assert bound.main_packed == 2 and bind(device, 0, 1).main_packed == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "given", "launched", "main"),
+    [
+        ("mma", {"split": 2, "partition": "16x64x64"}, ["mma_gemm", "add_parts"], 0),
+        ("exact32", {}, ["split_halves", "exact32", "remedy"], 1),
+    ],
+)
+def test_the_main_launch_is_the_one_that_multiplies(
+    kernel: str, given: dict[str, Any], launched: list[str], main: int
+) -> None:
+    spec = KERNELS[kernel]
+    type_: dict[str, Any] = {"arithmetic": "exact32"} if kernel == "exact32" else {"dtype": "float16"}
+    operands = operands_of(64, 64, 512, **type_)
+    settings = spec.complete({**spec.for_types(operands), **given})
+    bound = binding.bind(spec, settings, operands, operands, device("emulator"), "sm_90a")
+    assert ([launch.name for launch in bound.launches], bound.main) == (launched, main)
 
 
 def test_kernels_are_compiled_one_by_one_where_there_are_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,4 +230,4 @@ def support() -> Any:
     with _LOCK:  # NOTE: two of them at once would each load it, and one be dropped under the other's kernels
         code = _support_code()
     prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    return prototype(code.address("tw_work"))
+    return prototype(code.address("tw_enter"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 from tilewise.emulator.layout import BARRIER, BARRIERS, BLOCK, LAUNCH, WARP, Answer, Outcome, Status
 from tilewise.emulator.llvm.emit import Value
 from tilewise.emulator.llvm.routine import I64, MutableValue, Ptr, Routine, routine
@@ -13,7 +15,32 @@ __all__: list[str] = []
 
 _TURNS = 64  # that a cluster has before others of its worker run, if it may wait for those
 _BACKWARDS, _SEEDED = 1, 2  # of the orders in which a round takes warps
+_NEAREST = 0x1F80  # of MXCSR: no exception, rounded to the nearest, subnormal floats as they are
 _POISON = 0xFF  # shared and local memory before it is written: NaN as a float
+
+
+@routine("tw_enter", "i32", "ctx", "worker", "block")
+def _run_with_own_floats(r: Routine) -> None:
+    """Run clusters with floats rounded to the nearest and none of them flushed to zero, whatever the caller has set.
+
+    NOTE: a thread begins with what the one that started it had, and keeps it: of a worker that was started by a
+    library which flushes subnormal floats every later launch would be wrong.
+    """
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        callers, own = r.reserve("i32", 4), r.reserve("i32", 4)
+        r.put(own, 0, _NEAREST, 4)
+        r.call("llvm.x86.sse.stmxcsr", "void", callers)
+        r.call("llvm.x86.sse.ldmxcsr", "void", own)
+        outcome = _run_clusters(r)
+        r.call("llvm.x86.sse.ldmxcsr", "void", callers)
+    elif platform.machine().lower() in ("aarch64", "arm64"):
+        control = r.call("llvm.aarch64.get.fpcr", "i64")
+        r.call("llvm.aarch64.set.fpcr", "void", r.const("i64", 0))
+        outcome = _run_clusters(r)
+        r.call("llvm.aarch64.set.fpcr", "void", control)
+    else:
+        outcome = _run_clusters(r)
+    r.give(outcome)
 
 
 @routine("tw_work", "i32", "ctx", "worker", "block")
