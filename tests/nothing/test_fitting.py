@@ -338,5 +338,5 @@ def test_the_search_is_a_command_that_says_what_it_needs() -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert (
         done.stderr
-        == "usage: python -m tilewise.planner.search wgmma_gemm|wgmma_widened|wgmma_widened_int8 SECONDS FILE…\n"
+        == "usage: python -m tilewise.planner.search wgmma_gemm|mma_f64|wgmma_widened|wgmma_widened_int8 SECONDS FILE…\n"
     )

@@ -62,14 +62,26 @@ def _of_widening(suffix: str) -> tuple[str, ...]:
     )
 
 
+def _of_float64() -> tuple[str, ...]:
+    """What is searched for the choices of float64: of both ways in which the kernel by mma.sync is fed."""
+    names = (
+        "macs_per_clock", "warp_clocks", "start_clocks", "store_bytes_per_clock", "latency_clocks",
+        "warp_macs_per_clock", "memory_share", "joules_per_mac", "outside", "felt_beside",
+    )  # fmt: skip
+    return tuple(f"{unit}.{name}" for unit in ("mma_f64", "mma_f64_boxes") for name in names)
+
+
 UNITS = {
     UNIT: (NAMES, OWN),
+    "mma_f64": (_of_float64(), ()),
     **{f"wgmma_widened{suffix}": (_of_widening(suffix),) * 2 for suffix in ("", "_int8")},
 }
 """What is searched for the choices of a unit, and what of it each GPU has of its own."""
 MOST = {
     **{f"{unit}.memory_share": 0.97 for unit in (*UNITS, "vector_widened", "vector_widened_int8")},
     **{f"{unit}.idle_memory": 1.2 for unit in UNITS},
+    **{f"{unit}.felt_beside": 1.0 for unit in ("mma_f64", "mma_f64_boxes")},
+    "mma_f64_boxes.memory_share": 0.97,
     f"{UNIT}.outside": 1.2,
 }
 STEPS = (0.03, 0.1, 0.3)  # of a logarithm

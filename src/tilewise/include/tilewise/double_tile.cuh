@@ -15,7 +15,7 @@ namespace warp_tile {
 // four lines at four k at once, 0, 1, 4 and 5 or those behind them, in all banks: of lines along K the first and the second of
 // every four. IN_STACK: the map has two axes more.
 template <unsigned SIZE_, bool ALONG_K_, bool IN_STACK> struct alignas(1024) DoubleTile {
-    static constexpr unsigned SIZE = SIZE_, DEPTH = 16, RUN = 8, BYTES = SIZE * DEPTH * sizeof(double);
+    static constexpr unsigned SIZE = SIZE_, DEPTH = 16, RUN = 8;
     static constexpr bool ALONG_K = ALONG_K_;
     static constexpr bool CHANGED = ALONG_K; // which lines of eight a lane has: see change_places()
     static_assert(SIZE % RUN == 0, "whole runs");
@@ -37,7 +37,7 @@ template <unsigned SIZE_, bool ALONG_K_, bool IN_STACK> struct alignas(1024) Dou
     // Where the lane's first element lies in the tile, in lines from `first` on, a multiple of eight: at k 0, 1, 4 or 5.
     static __device__ unsigned lane_offset(unsigned first)
     {
-        const unsigned lane = threadIdx.x % 32, k = lane % 2 + lane % 4 / 2 * 4;
+        const unsigned lane = threadIdx.x % LANES, k = lane % 2 + lane % 4 / 2 * 4;
         const unsigned line = CHANGED ? change_places(lane / 4) : lane / 4;
         const unsigned place =
             ALONG_K ? line * DEPTH + (k / 2 ^ line) * 2 + k % 2 : k * RUN + (line / 2 ^ k / 2) * 2 + line % 2;
