@@ -323,7 +323,11 @@ def test_what_was_found_is_printed_by_name(
     lines = [line.split(" ", 1)[0] for line in capsys.readouterr().out.splitlines()]
     assert given == [(["one.json", "two.json"], gpu) for gpu in ("h200", "h100-sxm")] + [(1.5, UNIT)]
     assert lines == ["h200", "watts", *NAMES, "before", "after", "h100-sxm", *OWN, "before", "after"]
-    plans.clear()  # of a GPU without any nothing is told
+    monkeypatch.setattr(searching, "read_of_gpu", lambda _paths, gpu: plans * (gpu != "h200"))
+    searching.main()  # of a GPU without any nothing is told
+    lines = [line.split(" ", 1)[0] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["h100-sxm", *OWN, "before", "after"]
+    plans.clear()
     searching.main()
     assert capsys.readouterr().out == ""
     for argv in (["search", UNIT, "1.5"], ["search", "none", "1.5", "one.json"]):

@@ -447,6 +447,14 @@ def test_the_gtx_16s_have_no_tensor_cores(name: str) -> None:
     assert peaks["fp16_fp16"] == 2 * peaks["fp32"]
 
 
+@pytest.mark.parametrize("gpu", ["h200", "t4", "rtx-4090"])
+def test_a_gpu_has_the_limits_of_its_capability(gpu: str) -> None:
+    found = find(gpu)
+    names = [name for name in dir(found.limits) if isinstance(getattr(type(found), name, None), property)]
+    assert {"blocks_per_sm", "warps_per_sm", "threads_per_block"} <= {*names}
+    assert [getattr(found, name) for name in names] == [getattr(found.limits, name) for name in names]
+
+
 def test_hardware_figures() -> None:
     assert [find(name).sms for name in ("rtx-2060-super", "rtx-4080-laptop", "h200")] == [34, 58, 132]
     assert find("h200").memory_bandwidth == 4.8e12

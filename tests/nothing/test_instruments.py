@@ -332,6 +332,7 @@ def test_operations_of_a_machine_instruction_are_those_of_its_shape() -> None:
         ("FFMA2", "fp32", 128), ("HFMA2.MMA", "fp16", 128), ("HFMA2.BF16_V2", "fp16", 128),
         ("HMMA.16816.F32", "fp16_fp32", 4096), ("HMMA.16816.F16", "fp16_fp16", 4096),
         ("HMMA.1688.F32.TF32", "tf32", 2048), ("HMMA.16816.F32.BF16", "bf16", 4096), ("HMMA.884.F32", "fp16_fp32", 512),
+        ("HMMA.SP.16832.F32.BF16", "bf16", 8192), ("IMMA.SP.16864.S8.S8", "int8", 16384),
         ("IMMA.16832.S8.S8", "int8", 8192), ("DMMA.8x8x4", "fp64_tensor", 512), ("HGMMA.64x256x16.F32", "fp16_fp32", 2 * 64 * 256 * 16 // 4),
         ("QGMMA.64x8x32.F32.E4M3.E4M3", "fp8_fp32", 2 * 64 * 8 * 32 // 4), ("QGMMA.64x8x32.F16.E4M3", "fp8_fp16", 8192),
         ("IGMMA.64x16x32.S8.S8", "int8", 16384), ("IADD3", "", 0), ("HMMA.F32", "", 0), ("MOV", "", 0),

@@ -411,6 +411,14 @@ def test_a_checker_remembers_the_heap_from_one_launch_to_the_next() -> None:
     assert [item.kind for item in check_bound(take, {})] == ["leak"]
 
 
+def test_of_blocks_of_the_heap_by_one_line_the_first_is_shown() -> None:
+    kernel = tw.Kernel(HEAP, "heap", "sm_80")
+    found = check_bound(kernel.bind(1, 3, [1], device="emulator").bound, {})
+    (leaked,) = (one for one in found if one.kind == "leak")
+    assert leaked.message.startswith("3 blocks of the kernel's heap, 48 bytes") and leaked.count == 3
+    assert leaked.now is not None and (leaked.now.block, leaked.now.thread) == ((0, 0, 0), (0, 0, 0))
+
+
 def test_what_lies_on_a_gpu_is_not_checked() -> None:
     elsewhere: Any = SimpleNamespace(name="gpu:0", runs_on_gpu=True)
     bound = replace(tw.Kernel(AT, "at", "sm_80").bind(1, 1, [0], device="emulator").bound, device=elsewhere)

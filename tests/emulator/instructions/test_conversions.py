@@ -507,7 +507,8 @@ def _power(bits: int, mode: str, finite: bool) -> int:
     [
         "cvt.f16.f32 %h1, %r1;", "cvt.f32.f64 %r1, %l1;", "cvt.rn.f64.f32 %l1, %r1;",
         "cvt.rn.f32.f32 %r1, %r1;", "cvt.rn.rz.f16.f32 %h1, %r1;", "cvt.rn.sat.bf16.f32 %h1, %r1;",
-        "cvt.rni.bf16.f16 %h1, %h1;", "cvt.rn.ftz.f16.f64 %h1, %l1;", "cvt.rn.relu.f16.f64 %h1, %l1;",
+        "cvt.rni.bf16.f16 %h1, %h1;", "cvt.bf16.f16 %h1, %h1;", "cvt.f16.bf16 %h1, %h1;",
+        "cvt.rn.ftz.f16.f64 %h1, %l1;", "cvt.rn.relu.f16.f64 %h1, %l1;",
         "cvt.rni.f16.f32 %h1, %r1;", "cvt.rp.relu.f16.f32 %h1, %r1;", "cvt.rn.ftz.f16.s32 %h1, %r1;",
         "cvt.s32.f32 %r1, %r1;", "cvt.rn.s32.f32 %r1, %r1;", "cvt.rzi.ftz.s32.f16 %r1, %h1;",
         "cvt.rzi.b32.f32 %r1, %r1;", "cvt.f64.s32 %l1, %r1;", "cvt.rn.f32.b32 %r1, %r1;",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.fake_xla import Buffer, FakeXla
-from tilewise.interop.jax import call_frame
+from tilewise.interop.jax import call_frame, ffi_target
 from tilewise.interop.jax.ffi_target import handlers
 from tilewise.interop.jax.product_attributes import ProductAttributes
 
@@ -113,6 +113,11 @@ def test_memory_is_taken_from_xla_and_given_back() -> None:
     xla = FakeXla(allocate=give)
     assert xla.call(handle, [], [], ProductAttributes()) is None
     assert asked == [768] and xla.freed == [(0x7F00_0000_1000, 768)]
+
+
+def test_what_xla_refuses_is_handed_back_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ffi_target, "_multiply", lambda frame, _on_gpu: frame.allocate(768))
+    assert FakeXla().call(handlers["cpu"], [], [], ProductAttributes()) == (8, "out of memory")
 
 
 def test_element_types_have_xlas_numbers() -> None:

@@ -194,6 +194,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         picture = ElementTree.parse(tmp_path / name).getroot()
         lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
         assert lines and "nan" not in ElementTree.tostring(picture, "unicode")
+        shown = "".join(picture.itertext())
+        assert ("the first steps at H = 288" in shown) == (name == "comparison.svg")
     resumed = ["train", "mnist", "--device", "emulator", "--resume", str(tmp_path / "checkpoint.npz")]
     assert main([*resumed, "--epochs", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])

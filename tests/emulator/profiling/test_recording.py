@@ -17,6 +17,8 @@ from tilewise.emulator.profiling.recording import EventKind
 from tilewise.errors import ArgumentError
 from tilewise.instruments.block_views import find_owners, find_steps, list_patterns, machine_widths
 from tilewise.instruments.recording import NamedMatrix, Recording
+from tilewise.kernels import KERNELS
+from tilewise.planner import operands_of
 
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 NAIVE = """extern "C" __global__ void mm(const float*A, const float *B, float *C, int n, int k) {
@@ -41,6 +43,7 @@ def rung(name: str, m: int, n: int, k: int, **given: Any) -> Recording:
         (lambda: tw.ladder["13_warp_specialised"].plan(256, 256, 256, gpu="h200"), (128, 128), 64),
         (lambda: tw.plan(512, 512, 256, dtype="float16", gpu="h200"), (64, 64), 64),
         (lambda: tw.plan(300, 300, 300, dtype="float16", gpu="h200"), (64, 64), 64),  # read from copies
+        (lambda: plan_of_blocks_with_tiles(512, 128, 256), (64, 128), 64),  # read for others too, later
     ],
 )  # fmt: skip
 def test_the_first_tile_is_written_once_and_read_step_by_step(plan: Any, tile: Any, step: int) -> None:
@@ -156,6 +159,13 @@ def test_a_tile_ends_where_its_block_leaves_rows_to_others(element: tuple[int, i
     assert owners.warp.shape == (4, 6) and owners.at(*element) == (
         0, element[0] // 4, element[0] % 4 * 8 + element[1],
     )  # fmt: skip
+
+
+def plan_of_blocks_with_tiles(m: int, n: int, k: int) -> tw.Plan:
+    """A plan whose blocks compute four tiles, one after another."""
+    spec, operands = KERNELS["wgmma"], operands_of(m, n, k, dtype="float16")
+    given = {"tiles": 4, "partition": "64x128x64", "cluster": "1x1"}
+    return spec.plan(operands, "h200", spec.complete({**spec.for_types(operands), **given}))
 
 
 def test_the_tile_that_is_written_first_is_the_one_of_the_first_lane() -> None:

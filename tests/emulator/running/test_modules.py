@@ -72,6 +72,18 @@ def test_a_module_lists_what_it_holds() -> None:
     assert repr(module) == f"<tilewise.Module {module.filename} for {module.arch}: 3 kernels, 9 variables>"
 
 
+def test_without_the_gpu_that_is_asked_for_there_is_an_arch_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But a device that there never is has none."""
+    source = 'extern "C" __global__ void k() {}'
+    monkeypatch.setenv("TILEWISE_DEVICE", "gpu:77")
+    assert tw.Module(source).arch == "sm_90a"
+    monkeypatch.setenv("TILEWISE_DEVICE", "nonsense")
+    with pytest.raises(ArgumentError, match="nonsense"):
+        tw.Module(source)
+
+
 def test_variables_begin_as_the_ptx_says_and_are_read_and_written() -> None:
     module = fresh(SOURCE)
     out = np.zeros(4, np.float32)
