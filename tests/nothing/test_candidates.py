@@ -174,6 +174,7 @@ def is_mma_proposed(tile: Any, m: int, n: int, count: int, sms: int, large: int)
 @example(m=300, n=65, k=64, batch=1, sms=4, dtype="float16")
 @example(m=64, n=64, k=64, batch=100, sms=4, dtype="float64")  # more tiles than fill the SMs, of any size
 @example(m=65, n=65, k=64, batch=100, sms=4, dtype="float64")
+@example(m=512, n=1, k=2, batch=1, sms=4, dtype="float64")  # B's column is a line
 @examples
 def test_mma_has_tiles_that_are_not_much_too_large_and_the_two_largest_splits_with_room(
     m: int, n: int, k: int, batch: int, sms: int, dtype: str
@@ -182,7 +183,11 @@ def test_mma_has_tiles_that_are_not_much_too_large_and_the_two_largest_splits_wi
         (mma_shapes.SHAPES, 64 * 64) if dtype == "float16" else (mma_shapes.DOUBLE_SHAPES, 64 * 32)
     )
     operands = operands_of(m, n, k, dtype=dtype, batch=batch)
-    narrow = min(mma.lies(operands)["a_bytes"], mma.lies(operands)["b_bytes"]) == 2
+    lies = mma.lies(operands)
+    narrow = min(lies["a_bytes"], lies["b_bytes"]) == 2
+    # Of one row, or column, lines may as well lie the other way.
+    whole = (lies["a_in_rows"] or m % 8 == 0) and (not lies["b_in_rows"] or n % 8 == 0)
+    boxes_can_be = lies["a_bytes"] == lies["b_bytes"] == 16 and whole and m * n * k > 0
     expected = []
     for name, shape in shapes.items():
         tile, threads = shape.tile, shape.warps[0] * shape.warps[1] * 32
@@ -191,7 +196,7 @@ def test_mma_has_tiles_that_are_not_much_too_large_and_the_two_largest_splits_wi
         if not is_mma_proposed(tile, m, n, count, sms, large) or (narrow and registers > 180):
             continue
         stages = [2] if narrow else [*shape.stages, 2]
-        in_boxes = list(shape.box_stages) if k % 2 == 0 and n % 8 == 0 and k > 0 else []
+        in_boxes = list(shape.box_stages) if boxes_can_be else []
         expected += [(name, one, 0, 1) for one in stages] + [(name, one, 1, 1) for one in in_boxes]
         splits = [
             split for split in (2, 4, 8, 16, 32)
