@@ -17,9 +17,10 @@ TilewiseError
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "ArchError",
@@ -36,6 +37,7 @@ __all__ = [
     "ToolError",
     "UnknownNameError",
     "integer",
+    "rename_arguments",
 ]
 
 
@@ -54,6 +56,17 @@ class ArgumentError(TilewiseError, ValueError):
         got = "" if value is None else f", not {_short(value)}"
         advice = f"; {fix}" if fix else ""
         super().__init__(f"{argument} {rule}{got}{advice}")
+
+
+@contextlib.contextmanager
+def rename_arguments(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors of an argument that the caller gave by another name have that name."""
+    try:
+        yield
+    except ArgumentError as error:
+        if type(error) is not ArgumentError or error.argument not in names:
+            raise
+        raise ArgumentError(names[error.argument], error.rule, error.value, error.fix) from None
 
 
 class UnknownNameError(ArgumentError, LookupError):

@@ -12,7 +12,7 @@ from tilewise import interop
 from tilewise.calls import Arrays, BoundProduct, Choice
 from tilewise.devices import Device
 from tilewise.epilogue import express, view_arrays
-from tilewise.errors import ArgumentError
+from tilewise.errors import ArgumentError, rename_arguments
 from tilewise.interop import View
 from tilewise.matmul import multiply_scaled, multiply_views
 from tilewise.plan import Plan
@@ -24,6 +24,7 @@ __all__ = ["linear", "linear_in_python"]
 
 ArrayT = TypeVar("ArrayT")
 _ADDED_UP = {"x": -1, "weight": -1}  # axes
+_NAMES = {"a": "x", "b": "weight"}  # of a product's operands
 
 
 def linear(
@@ -65,9 +66,9 @@ def linear(
     if operators is not None:
         scales = {"x.scale": of_x, "weight.scale": of_weight}
         operators.refuse(out=out, plan=plan, copy=copy, split_float32=parts or None, **scales)
-        recorded: ArrayT = operators.linear(
-            x, weight, bias, activation=activation, residual=residual, arithmetic=arithmetic, device=device
-        )
+        more = {"activation": activation, "residual": residual, "arithmetic": arithmetic, "device": device}
+        with rename_arguments(_NAMES):
+            recorded: ArrayT = operators.linear(x, weight, bias, **more)
         return recorded
     left = interop.view("x", interop.as_array("x", x))
     weights = interop.view("weight", interop.as_array("weight", weight))
@@ -83,7 +84,8 @@ def linear(
         call = scale_sums(call, {"scale_a": of_x, "scale_b": turned}, shapes)
     choice = Choice(plan=plan, copy=copy, arithmetic=arithmetic)
     offer = None if scaled or parts else _offer_to_warm_calls(weights, activation, arithmetic)
-    result: ArrayT = multiply_views(left, right, out, device, choice, view_arrays(call), offer)
+    with rename_arguments(_NAMES):
+        result: ArrayT = multiply_views(left, right, out, device, choice, view_arrays(call), offer)
     return result
 
 

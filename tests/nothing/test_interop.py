@@ -186,6 +186,25 @@ def test_outputs_are_writable_and_share_nothing() -> None:
     interop.view_output("out", single)
 
 
+@given(
+    st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    st.tuples(st.integers(-6, 6), st.integers(-6, 6)),
+    st.booleans(),
+)
+def test_what_is_written_has_a_place_for_every_element(
+    shape: tuple[int, int], steps: tuple[int, int], stacked: bool
+) -> None:
+    whole = np.zeros(64, np.float32)
+    lies = np.lib.stride_tricks.as_strided(whole[32:], shape, [4 * step for step in steps])
+    lies = lies[:, None] if stacked else lies
+    places = {i * steps[0] + j * steps[1] for i, j in np.ndindex(*shape)}
+    if len(places) == lies.size:
+        assert interop.view_output("out", lies).shape == lies.shape
+    else:
+        with pytest.raises(ArgumentError, match="out must have elements that share no memory, not 'shape"):
+            interop.view_output("out", lies)
+
+
 def test_overlap() -> None:
     whole = interop.view("a", SOURCE)
     for first, second, expected in [

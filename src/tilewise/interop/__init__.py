@@ -10,6 +10,8 @@ NOTE: the function ``view`` takes the place of the module of that name in this p
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -79,11 +81,25 @@ def view_output(argument: str, array: Any) -> View:
     found = view(argument, array)
     if found.read_only:
         raise ArgumentError(argument, "must be writable", "a read-only array", found.library.read_only_fix)
-    shares = any(size > 1 and not step for size, step in zip(found.shape, found.strides, strict=True))
-    if shares and 0 not in found.shape:  # NumPy's empty arrays have strides of 0
+    if _shares_memory_with_itself(found):
         rule, fix = "must have elements that share no memory", "copy it first"
-        raise ArgumentError(argument, rule, "a broadcast array", fix)
+        value = f"shape {found.shape} with strides {found.strides} of elements"
+        raise ArgumentError(argument, rule, value, fix)
     return found
+
+
+def _shares_memory_with_itself(view: View) -> bool:
+    """Whether elements along one axis, or along two of them, lie in the same place."""
+    if 0 in view.shape:  # NumPy's empty arrays have strides of 0
+        return False
+    axes = [(size, abs(step)) for size, step in zip(view.shape, view.strides, strict=True) if size > 1]
+    if any(not step for _, step in axes):
+        return True
+    # Steps of two axes first meet where each has gone as far as the other's step, less what both have in common.
+    return any(
+        size > across // math.gcd(step, across) and other > step // math.gcd(step, across)
+        for (size, step), (other, across) in itertools.combinations(axes, 2)
+    )
 
 
 def library_of(argument: str, array: Any) -> Library:

@@ -508,6 +508,11 @@ with warnings.catch_warnings():
         ),
         (lambda: tw.linear(X, W, activation="geloo"), "activation 'geloo' is not known; did you mean 'gelu'"),
         (lambda: tw.linear(X, W.T), "weight must have as many columns as x (4)"),
+        (lambda: tw.linear(X, W.to(torch.float8_e5m2)), "weight must have a type of bfloat16, float16"),
+        (
+            lambda: tw.linear(X.detach().to(torch.float8_e5m2), W.detach()),
+            "x must have a type of bfloat16, float16",
+        ),
         (lambda: tw.linear(X[0, 0], W), "x must have at least one dimension"),
         (
             lambda: tw.linear(NESTED, W),
