@@ -111,3 +111,11 @@ def test_reductions_give_the_emulator_s_bits(device: Any) -> None:
 def test_a_wrong_device_is_refused(device: Any) -> None:
     with pytest.raises((ArgumentError, DeviceError)):
         tw.TensorMap(8, (1, 4), shape=(4, 4), dtype="float32", strides=(16,)).encode(device)
+
+
+def test_a_tensor_is_described_where_it_lies(device: Any) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(256, 64, dtype=torch.float16, device="cuda")[::2]
+    made = tw.TensorMap(tensor, (16, 32))
+    by_address = tw.TensorMap(tensor.data_ptr(), (16, 32), dtype="float16", shape=(128, 64), strides=(256,))
+    assert made.encode(device) == by_address.encode(device)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.host_views import gpu_of, is_array, view_on_host
 from tilewise.devices.seam import Array
 from tilewise.errors import ArgumentError, UnknownNameError, integer
 
@@ -90,8 +91,8 @@ class TensorMap:
 
     Every tuple has one entry for each axis, in the array's own order: the last axis is the one whose
     elements lie side by side. ``box`` is how much one copy takes along each axis. It is passed to a kernel
-    whose parameter is ``const __grid_constant__ CUtensorMap`` (128 bytes by value). A NumPy array is copied
-    to the device for the launch, and back after it, as any other argument is.
+    whose parameter is ``const __grid_constant__ CUtensorMap`` (128 bytes by value). An array in host memory is
+    copied to the device for the launch, and back after it, as any other argument is.
 
     >>> import numpy as np
     >>> import tilewise as tw
@@ -99,8 +100,9 @@ class TensorMap:
     >>> tw.TensorMap(a, box=(128, 64), swizzle=128)
     <tilewise.TensorMap of (256, 512) float16, box (128, 64), swizzle 128>
 
-    ``array`` is a device array, a NumPy array or an address (with ``shape`` and ``dtype``). ``dtype`` is the
-    array's own if not given; "tfloat32" rounds what is loaded, "float32_ftz" flushes what is added up.
+    ``array`` is a device array, one of NumPy, PyTorch or another library that speaks DLPack, or an address
+    (with ``shape`` and ``dtype``). ``dtype`` is the array's own if not given; "tfloat32" rounds what is
+    loaded, "float32_ftz" flushes what is added up.
     ``strides`` are in bytes, for each axis but the last; by default the array's own. ``element_strides`` of
     2 takes every other element. ``swizzle`` (None, 32, 64, 128) is how bytes lie in shared memory,
     ``l2_promotion`` (None, 64, 128, 256) what the L2 cache fetches at once, ``fill`` ("zero", "nan") what is
@@ -400,15 +402,21 @@ class _MapArguments:
 
 
 def _array(array: Any) -> Any:
+    """A device array, a NumPy array or an address: another library's array is viewed as one of these."""
     if isinstance(array, np.ndarray | Array):
         return array
+    if is_array(array) and not isinstance(array, np.generic):
+        from tilewise.devices import device  # which imports this module
+
+        lies_on = gpu_of("array", array)
+        return device(lies_on).array(array) if lies_on else view_on_host("array", array)
     if hasattr(array, "__index__") and not isinstance(array, bool):
         return integer("array", array, most=2**64 - 1)
     raise ArgumentError(
         "array",
-        "must be a device array, a NumPy array or an address",
+        "must be an array or an address",
         type(array).__name__,
-        "device.array(x) makes one",
+        "numpy.asarray(x) makes one",
     )
 
 
