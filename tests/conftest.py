@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
             "TILEWISE_STUB",
         ):
             os.environ.pop(name, None)
+        os.environ["JAX_NUM_CPU_DEVICES"] = "2"  # results are to lie where operands do
         os.environ["TILEWISE_ASSEMBLER"] = (
             "off"  # what is installed is not to decide what tests see; some turn it on
         )

@@ -49,6 +49,13 @@ def test_a_caret_stays_below_its_place_after_tabs() -> None:
     assert text.splitlines()[1:] == [" 3 | \t\t*x =\twrong;", "   | \t\t    \t^"]
 
 
+def test_letters_of_any_alphabet_come_back() -> None:
+    assert refused("\n#error Größe µ\n", filename="größe.cu").splitlines()[:2] == [
+        "größe.cu:2: error: #error directive: Größe µ",
+        " 2 | #error Größe µ",
+    ]
+
+
 def test_an_error_in_a_header_shows_the_headers_line() -> None:
     source = '#include "scale.cuh"\n__global__ void f(float *x) { *x = scale(*x); }\n'
     text = refused(

@@ -273,7 +273,7 @@ def test_the_host_waits_for_copies_but_for_those_of_pinned_memory(
             assert driver.taken_back()[-1] == f"host waits for {stream.handle}"
     del pinned, waits
     assert len(driver.buffers) == 1
-    assert device.pinned(0, "int8").shape == (0,) and len(driver.buffers) == 1
+    assert device.pinned((0, 5), "int8").shape == (0, 5) and len(driver.buffers) == 1
 
 
 def test_a_fork_keeps_what_it_may_not_give_back(

@@ -58,6 +58,13 @@ def test_jax_results_of_any_shape() -> None:
         view.library.empty((2, 2), "float64", view)
 
 
+def test_results_lie_where_the_operands_do() -> None:
+    for device in jax.devices():
+        view = interop.view("a", jax.device_put(jax.numpy.ones(3), device))
+        assert view.library.finish(view.library.empty((3,), "float32", view), view).devices() == {device}
+    assert len(jax.devices()) > 1
+
+
 def test_jax_arrays_never_change() -> None:
     with pytest.raises(ArgumentError, match=r"out must be writable.*JAX arrays never change"):
         interop.view_output("out", jax.numpy.ones(3))

@@ -486,7 +486,7 @@ def test_a_call_of_the_compiler_that_fails_is_told(monkeypatch: pytest.MonkeyPat
 def test_threads_of_a_forked_process_and_of_its_parent_compile() -> None:
     """A lock that the fork left closed would keep them waiting."""
     script = """
-        import os, threading
+        import os, threading, time, types
         from tilewise.toolchain import nvrtc
 
         def thread_enters():
@@ -504,5 +504,21 @@ def test_threads_of_a_forked_process_and_of_its_parent_compile() -> None:
             os._exit(0 if thread_enters() else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the child waits"
         assert thread_enters(), "the parent waits"
+
+        def create(*_):
+            began.set()
+            time.sleep(0.2)
+            over.append(True)
+            raise RuntimeError
+
+        began, over = threading.Event(), []
+        nvrtc._library = lambda: types.SimpleNamespace(nvrtcCreateProgram=create)
+        threading.excepthook = lambda *_: None
+        threading.Thread(target=nvrtc.compile_program, args=("", "x.cu", (), {})).start()
+        began.wait()
+        child = os.fork()
+        if not child:
+            os._exit(0 if over else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "in the child a compiler still runs"
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)

@@ -297,6 +297,7 @@ def test_what_is_only_read_may_be_read_only() -> None:
     b.flags.writeable = False
     out = tw.batched_matmul(a, b, device="emulator")
     assert [one.tolist() for one in out] == [[[3, 3], [12, 12]]] * 3
+    assert [one.tolist() for one in tw.batched_matmul(a[:1], b, device="emulator")] == [[[3, 3], [12, 12]]]
 
 
 # ── nothing, and errors ──────────────────────────────────────────────────────────────────────────────────

@@ -250,6 +250,10 @@ def test_tensors_become_tensors() -> None:
         (lambda x: tw.matmul(tw.quantize(x), tw.quantize(x, axis=-1)), r"scale_b must be the same along k, .* the shape \(1, 8\) or \(1, 1\), not \(8, 1\)"),
         (lambda x: tw.matmul(tw.quantize(x), x, scale_a=2.0), "scale_a must be left out where a brings its own"),
         (lambda x: tw.matmul(x, x, scale_a=2.0, epilogue=tw.epilogue("acc * scale_a", scale_a=2.0)), "not be a name in"),
+        (
+            lambda x: tw.matmul(x, x, scale_a=2.0, scale_b=2.0, epilogue=tw.epilogue("acc * scale_b", scale_b=2.0)),
+            "scale_b must not be a name in",
+        ),
         (lambda x: tw.matmul(x, x, scale_b=2.0, epilogue=tw.epilogue("acc * scale_b", scale_b=2.0)), "scale_b must not be"),
         (lambda x: tw.matmul(tw.quantize(x), x), "a must have a type of"),
         (lambda x: tw.batched_matmul([tw.quantize(x)], [x]), r"a\[0\] must be an array here, not 'Quantized'; its values and its scale are"),

@@ -92,6 +92,18 @@ def test_first_and_second_derivatives(activation: str | None) -> None:
         assert torch.autograd.gradgradcheck(function, (x, weight, bias), fast_mode=True)
 
 
+def test_what_was_not_kept_is_computed_again() -> None:
+    """As where a transform hides that gradients are recorded."""
+
+    def ours(*args: Any) -> Any:
+        return torch.ops.tilewise._product(*args, "gelu", 0.5, 2.0, False)[0]
+
+    def theirs(a: Any, b: Any, bias: Any, c: Any, residual: Any) -> Any:
+        return functional.gelu(0.5 * (a @ b) + 2 * c + bias) + residual
+
+    assert_same(ours, theirs, random(3, 4), random(4, 5), random(5), random(3, 5), random(3, 5))
+
+
 def test_one_pass_gives_a_biass_gradient_only_if_nothing_else_goes_into_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
