@@ -253,7 +253,10 @@ def test_what_a_type_points_to(mangled: str, types: list[tuple[str, str | None, 
         ("_ZN1a1fEPNS_3BoxES1_", ["a::Box *", "a::Box *"]),  # S_ is a, S0_ a::Box, S1_ a pointer to that
         ("_ZN1a1fIfEEvPT_i", ["float *", "int"]),  # of an instance of a template the first is what it returns
         ("_Z1fIiEvPT_f", ["int *", "float"]),
-        ("_Z1fIfEv3BoxIiEPT_", ["Box<int>", "float *"]),  # T is the function's, whatever its parameters are made of
+        (
+            "_Z1fIfEv3BoxIiEPT_",
+            ["Box<int>", "float *"],
+        ),  # T is the function's, whatever its parameters are made of
         ("_Z1fIfEvP4PairIi3BoxIiEEPT_", ["Pair<int, Box<int>> *", "float *"]),
     ],
 )

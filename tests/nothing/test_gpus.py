@@ -57,6 +57,10 @@ CHIPS = {
 }
 
 
+def test_a_gpu_is_shown_by_the_name_it_is_found_by() -> None:
+    assert repr(find("NVIDIA H200")) == "Gpu('h200')"
+
+
 def test_the_table_is_whole() -> None:
     assert len(gpus.names()) >= 80
     assert list(table.HARDWARE) == list(_gpu_names.NAMES) == gpus.names()

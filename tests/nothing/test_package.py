@@ -85,6 +85,14 @@ def test_arrays_and_gradients_load_no_framework() -> None:
     assert not [name for name in ("torch", "cupy", "jax", *later) if name in loaded]
 
 
+def test_products_of_tensors_load_no_compiler_of_torchs() -> None:
+    loaded = python(
+        "import sys, torch, tilewise as tw; x = torch.ones(2, 2); tw.matmul(x, x, device='emulator'); "
+        "tw.linear(x, x, device='emulator'); print(*sorted(sys.modules))"
+    ).split()
+    assert "torch._C" in loaded and "torch._dynamo" not in loaded
+
+
 def test_plain_data_loads_nothing_heavy() -> None:
     loaded = python(
         "import sys; from tilewise import Plan, Problem, gpus; gpus.find('h200'); print(*sorted(sys.modules))"

@@ -347,6 +347,15 @@ def test_elements_and_threads_are_each_others(kind: str) -> None:
             assert (block, warp * 32 + lane) == (row // 16 + column // 16 * 3, row % 16 + column % 16 * 16)
 
 
+def test_of_a_block_with_several_tiles_that_with_the_element_is_shown() -> None:
+    twice = FAR.replace("int r = blockIdx.x * 16 + threadIdx.x, c", "int c")
+    twice = twice.replace("float s", "for (int r = blockIdx.x * 16 + threadIdx.x; r < 64; r += 32) { float s")
+    kernel = tw.Kernel(f"{twice}}}", "mm", "sm_75")
+    a, b, c = (np.ones(shape, np.float32) for shape in ((64, 8), (8, 32), (64, 32)))
+    found = tw.explain(kernel, (2, 2), (16, 16), (a, b, c, 32, 8), element=(50, 20))
+    assert "Thread 0 of block 3 writes 1 element: row 48, column 16" in found.text
+
+
 def test_a_kernel_of_ones_own_is_explained() -> None:
     """A's rows by lanes: one column at a time, so that a load touches as many sectors as lanes."""
     rng = np.random.default_rng(1)

@@ -64,8 +64,12 @@ def test_a_stack_is_launched_product_by_product_where_the_kernel_takes_one() -> 
 
 
 def test_the_groups_of_a_plan_have_all_rows_between_them() -> None:
-    profile = tw.profile(plan(31, 20, 16, gpu="h200", groups=3))
-    assert profile["tilewise__bytes_global_op_st.sum"] == 4 * 31 * 20
+    made = plan(31, 20, 16, gpu="h200", groups=3)
+    assert tw.profile(made)["tilewise__bytes_global_op_st.sum"] == 4 * 31 * 20
+    read = tw.record(made).matrices
+    assert {name: (one.rows, one.columns, one.count) for name, one in read.items()} == {
+        "a": (31, 16, 1), "b": (16, 20, 3), "c": (31, 20, 1),
+    }  # fmt: skip
 
 
 @pytest.mark.few(2)
