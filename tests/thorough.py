@@ -14,9 +14,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import example, settings
 
-__all__ = ["PROFILE", "examples", "leave_some"]
+__all__ = ["PROFILE", "examples", "leave_some", "thorough_example"]
 
 PROFILE = "thorough"  # hypothesis's, in a thorough run
 
@@ -30,6 +30,16 @@ def examples(few: int, many: int, **others: Any) -> Callable[[_Test], _Test]:
     def decorate(test: _Test) -> _Test:
         drawn = settings(max_examples=many if thorough else few, deadline=None, **others)(test)
         return pytest.mark.thorough(drawn) if thorough else drawn
+
+    return decorate
+
+
+def thorough_example(*values: Any) -> Callable[[_Test], _Test]:
+    """An example that is tried in a thorough run alone."""
+
+    def decorate(test: _Test) -> _Test:
+        tried: _Test = example(*values)(test) if settings.get_current_profile_name() == PROFILE else test
+        return tried
 
     return decorate
 

@@ -461,7 +461,7 @@ def test_strangers_on_a_gpu(gpus: list[Gpu]) -> None:
     assert view[:5] == (0x7000, (2, 3), (3, 1), "float32", (2, 0)) and gpus[0].taken == [stranger]
     assert view.library.name == "dlpack" and view.owner.source is stranger
     assert isinstance(view.library.empty((2, 2), "float32", view), GpuArray)
-    stranger.ordinal = 7  # type: ignore[attr-defined]
+    stranger.ordinal = 7
     with pytest.raises(ArgumentError, match=r"^out must lie on gpu:0, not 7; copy it there$"):
         interop.view("out", stranger)
 

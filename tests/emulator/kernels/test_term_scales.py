@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.framed import framed
-from tests.thorough import examples
+from tests.thorough import examples, thorough_example
 from tilewise.calls import Choice
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
@@ -69,18 +69,18 @@ def check(
     lie=st.tuples(*[st.sampled_from((0, 0, 1, 8)), st.sampled_from((0, 3, -1))] * 2), stack=st.sampled_from([(), (), (2, 3)]),
     kernel=st.sampled_from(("wgmma", "mma", "general", None)),
 )  # fmt: skip
-@example((130, 200, 400), "nt", PAIRS[1], 1, 128, True, (0,) * 4, (), "wgmma")  # as layers have it
+@thorough_example((130, 200, 400), "nt", PAIRS[1], 1, 128, True, (0,) * 4, (), "wgmma")  # as layers have it
 @example((130, 200, 400), "nn", PAIRS[2], 1, 1, False, (0, 1, 0, 1), (2, 3), "wgmma")  # as their gradients do
 @example((5, 300, 300), "nt", PAIRS[0], 1, 128, False, (0,) * 4, (), None)  # a few rows, which are exchanged
-@example((70, 90, 400), "nt", PAIRS[1], 128, 1, True, (0,) * 4, (2, 3), "mma")
+@thorough_example((70, 90, 400), "nt", PAIRS[1], 128, 1, True, (0,) * 4, (2, 3), "mma")
 @example((70, 90, 400), "tn", PAIRS[2], 1, -1, False, (1, 3, 1, 3), (), "general")
 @example((9, 300, 400), "nt", WIDENED[0], 0, 128, False, (0,) * 4, (), None)  # weights that are widened
 @example((200, 130, 700), "nn", WIDENED[1], 1, 0, True, (0,) * 4, (2, 3), "wgmma")
-@example((70, 90, 400), "nt", WIDENED[2], 0, 1, False, (0,) * 4, (), "mma")
-@example((70, 90, 400), "tn", WIDENED[3], 128, 0, False, (1, 3, 1, 3), (2, 3), "general")
+@thorough_example((70, 90, 400), "nt", WIDENED[2], 0, 1, False, (0,) * 4, (), "mma")
+@thorough_example((70, 90, 400), "tn", WIDENED[3], 128, 0, False, (1, 3, 1, 3), (2, 3), "general")
 @example((130, 200, 400), "nt", INTEGERS, 1, 128, True, (0,) * 4, (), "wgmma")
-@example((130, 200, 400), "nn", INTEGERS, 128, 1, False, (0,) * 4, (2, 3), "mma")
-@example((70, 90, 400), "tt", INTEGERS, -1, 1, False, (1, 3, 1, 3), (), "general")
+@thorough_example((130, 200, 400), "nn", INTEGERS, 128, 1, False, (0,) * 4, (2, 3), "mma")
+@thorough_example((70, 90, 400), "tt", INTEGERS, -1, 1, False, (1, 3, 1, 3), (), "general")
 def test_any_size_layout_and_scales(
     size: tuple[int, int, int], layout: str, types: tuple[str, str], of_a: int, of_b: int, turned: bool,
     lie: tuple[int, ...], stack: tuple[int, ...], kernel: str | None,

@@ -370,7 +370,7 @@ def test_numbers_whose_scale_would_be_nothing_have_the_least_there_is(dtype: str
         ]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("axis", "block"), [(-1, None), (None, None), (-2, 128), (None, (128, 128))])
 def test_the_kernels_do_as_numpy_with_the_least_numbers_that_there_are(
