@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
@@ -41,6 +42,9 @@ __all__ = [
 ]
 
 
+_OVERLAPPED = re.compile(r"(?<=^must not overlap )\w+$")  # the other argument that a rule names
+
+
 class TilewiseError(Exception):
     """The root: catch this to catch everything that tilewise raises on purpose."""
 
@@ -60,13 +64,15 @@ class ArgumentError(TilewiseError, ValueError):
 
 @contextlib.contextmanager
 def rename_arguments(names: Mapping[str, str]) -> Iterator[None]:
-    """Errors of an argument that the caller gave by another name have that name."""
+    """Errors about an argument that the caller gave by another name have that name."""
     try:
         yield
     except ArgumentError as error:
-        if type(error) is not ArgumentError or error.argument not in names:
+        argument = names.get(error.argument, error.argument)
+        rule = _OVERLAPPED.sub(lambda found: names.get(found[0], found[0]), error.rule)
+        if type(error) is not ArgumentError or (argument, rule) == (error.argument, error.rule):
             raise
-        raise ArgumentError(names[error.argument], error.rule, error.value, error.fix) from None
+        raise ArgumentError(argument, rule, error.value, error.fix) from None
 
 
 class UnknownNameError(ArgumentError, LookupError):

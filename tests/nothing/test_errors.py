@@ -35,6 +35,7 @@ from tilewise.errors import (
     LaunchError,
     UnknownNameError,
     integer,
+    rename_arguments,
 )
 from tilewise.kernels.spec import Operand
 from tilewise.ladder import ladder
@@ -545,3 +546,19 @@ def test_three_names_are_suggested_at_most_those_that_are_near_or_contain_what_w
     assert UnknownNameError("x", "A-", longer).fix == f"did you mean {' or '.join(map(repr, longer[:3]))}?"
     assert UnknownNameError("x", "abcd", ["abxy"]).fix == "did you mean 'abxy'?"  # two of four
     assert UnknownNameError("x", "abcd", ["axyz"]).fix == "known: 'axyz'"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ArgumentError("b", "must be dense", "sparse", "use b.to_dense()"), "weight must be dense, not 'sparse'"),
+        (ArgumentError("out", "must not overlap a", fix="copy it"), "out must not overlap x; copy it"),
+        (ArgumentError("c", "must be a number", "a"), "c must be a number, not 'a'"),
+        (UnknownNameError("b", "x", ["y"]), "b 'x' is not known"),
+        (LaunchError("a", "must be small"), "a must be small"),
+    ],
+)
+def test_errors_name_arguments_as_the_caller_does(error: ArgumentError, said: str) -> None:
+    with pytest.raises(type(error)) as caught, rename_arguments({"a": "x", "b": "weight"}):
+        raise error
+    assert str(caught.value).startswith(said)
