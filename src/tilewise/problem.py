@@ -226,6 +226,11 @@ class Epilogue:
         """The arrays of the sums of columns and rows."""
         return parse(self.expression).summed
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The arrays that have an element for each one of the result, which is written."""
+        return parse(self.expression).kept
+
     def transposed(self) -> Epilogue:
         """The same for the transpose of the result."""
         return replace(self, arrays=tuple(one.transposed() for one in self.arrays))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilewise as tw
 from tilewise.calls import _fused_key
 from tilewise.epilogue import Fused
 from tilewise.errors import ArgumentError
@@ -203,3 +204,13 @@ def test_every_array_of_an_epilogue_counts_by_how_it_is_aligned() -> None:
         for one in (whole, memory[5:])
     ]
     assert _fused_key(fused[0]) != _fused_key(fused[1]) == _fused_key(fused[1])
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 8), (8, 1), (1, 1)])
+def test_of_a_stack_of_rows_or_columns_each_has_its_own_place_in_what_is_kept(m: int, n: int) -> None:
+    """A bias of one row serves them all."""
+    kept, bias = np.zeros((3, m, n), np.float32), np.zeros(n, np.float32)
+    call = tw.epilogue("keep(kept, acc) + bias", kept=kept, bias=bias)
+    problem = tw.plan(m, n, 5, batch=3, epilogue=call).problem
+    stacks = {one.name: one.stack for one in Operands.of(problem).extras}
+    assert stacks == {"epilogue.kept": (m * n,), "epilogue.bias": (0,)}

@@ -111,7 +111,8 @@ def atom(e: Context, instruction: Instruction) -> None:
         operands.pop()  # a policy of caches, of which there are none
     wanted = 3 if kind.op == "cas" else 2
     if len(operands) != wanted or not isinstance(operands[0], Address):
-        raise unsupported(instruction, f"it takes an address and {wanted - 1} operands")
+        more = "one operand" if wanted == 2 else "two operands"
+        raise unsupported(instruction, f"it takes an address and {more}")
     base, lanes = take_address(e, operands[0])
     access = MemoryAccess(kind.space, kind.type, kind.elements, lanes, base, True, instruction.line)
     addresses, buffer = e.buffers()

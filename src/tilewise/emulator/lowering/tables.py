@@ -121,4 +121,5 @@ def edit_distance(first: str, second: str) -> int:
 def check_operand_count(instruction: Instruction, *counts: int) -> None:
     """Refuse an instruction that has another number of operands."""
     if len(instruction.operands) not in counts:
-        raise unsupported(instruction, f"it takes {' or '.join(map(str, counts))} operands")
+        noun = "operand" if counts == (1,) else "operands"
+        raise unsupported(instruction, f"it takes {' or '.join(map(str, counts))} {noun}")
