@@ -322,7 +322,9 @@ class Operands(NamedTuple):
             if made.by_pointers and not array.pointers:
                 made = replace(made, by_pointers=False, stack=(problem.m * problem.n,))
             if (array.by_row and array.by_column) or array.name in problem.epilogue.kept:
-                return made  # NOTE: of a row, or a column, what is kept runs along one axis, and along the stack
+                return (
+                    made  # NOTE: of a row, or a column, what is kept runs along one axis, and along the stack
+                )
             return replace(
                 made,
                 row_stride=int(array.by_row),

@@ -551,7 +551,10 @@ def test_three_names_are_suggested_at_most_those_that_are_near_or_contain_what_w
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (ArgumentError("b", "must be dense", "sparse", "use b.to_dense()"), "weight must be dense, not 'sparse'"),
+        (
+            ArgumentError("b", "must be dense", "sparse", "use b.to_dense()"),
+            "weight must be dense, not 'sparse'",
+        ),
         (ArgumentError("out", "must not overlap a", fix="copy it"), "out must not overlap x; copy it"),
         (ArgumentError("c", "must be a number", "a"), "c must be a number, not 'a'"),
         (UnknownNameError("b", "x", ["y"]), "b 'x' is not known"),
