@@ -319,11 +319,11 @@ def test_memory_is_taken_in_a_mode_that_ends_no_capture_elsewhere(monkeypatch: p
 
 
 def test_the_drivers_functions_are_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = words.driver().CUresult
+    results, lacks = words.driver().CUresult, b""
 
     def find(name: bytes, version: int, flags: int) -> tuple[Any, ...]:
         assert version <= 13_000, "the driver refuses a version newer than itself"
-        if name == b"cuTensorMapEncodeTiled":
+        if name in (b"cuTensorMapEncodeTiled", lacks):
             return results.CUDA_ERROR_NOT_FOUND, 0, 1
         return results.CUDA_SUCCESS, 0x1000 + len(name), 0
 
@@ -333,6 +333,9 @@ def test_the_drivers_functions_are_found_by_name(monkeypatch: pytest.MonkeyPatch
     assert found.tensor_map_encode_tiled == 0, "an old driver lacks it"
     assert found.ctx_push_current == 0x1000 + len("cuCtxPushCurrent")
     assert (found.ctx_get_current, found.ctx_pop_current) == (0x1000 + 15, 0x1000 + 15)
+    lacks = b"cuLaunchKernelEx"
+    with pytest.raises(DeviceUnavailable, match="the NVIDIA driver has no cuLaunchKernelEx: it is too old"):
+        words.find_native_entries()
 
 
 class Pool:

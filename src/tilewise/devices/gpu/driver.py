@@ -199,10 +199,10 @@ def _no_device() -> str:
 
 @dataclass(frozen=True, slots=True)
 class NativeEntries:
-    """Addresses of the driver's C functions, for compiled code to call; 0 for one that this driver lacks."""
+    """Addresses of the driver's C functions, for compiled code to call."""
 
     launch_kernel_ex: int  # cuLaunchKernelEx
-    tensor_map_encode_tiled: int  # cuTensorMapEncodeTiled
+    tensor_map_encode_tiled: int  # cuTensorMapEncodeTiled, or 0 if this driver lacks it
     ctx_get_current: int  # cuCtxGetCurrent
     ctx_push_current: int  # cuCtxPushCurrent_v2
     ctx_pop_current: int  # cuCtxPopCurrent_v2
@@ -216,12 +216,20 @@ def find_native_entries() -> NativeEntries:
         status, found, *_ = driver().cuGetProcAddress(name.encode(), _ENTRY_VERSION, 0)
         return int(found) if not int(status) and found else 0
 
+    def required(name: str) -> int:
+        found = address(name)
+        if not found:
+            raise DeviceUnavailable(
+                f"the NVIDIA driver has no {name}: it is too old; update it to CUDA 12 or newer"
+            )
+        return found
+
     return NativeEntries(
-        address("cuLaunchKernelEx"),
+        required("cuLaunchKernelEx"),
         address("cuTensorMapEncodeTiled"),
-        address("cuCtxGetCurrent"),
-        address("cuCtxPushCurrent"),
-        address("cuCtxPopCurrent"),
+        required("cuCtxGetCurrent"),
+        required("cuCtxPushCurrent"),
+        required("cuCtxPopCurrent"),
     )
 
 

@@ -145,6 +145,9 @@ class Event:
     def __init__(self, device: GpuDevice, native: Any) -> None:
         self.device, self._native = device, native
 
+    def __repr__(self) -> str:
+        return f"<tilewise.Event of {self.device.name}>"
+
     @property
     def done(self) -> bool:
         """Whether the work before this point is finished."""

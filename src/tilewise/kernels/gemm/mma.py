@@ -70,6 +70,7 @@ COPY_LEAST = 2**20  # elements
 LINE_PADDING, PADDED_LEAST = 32, 32  # bytes of a line in shared memory; elements of the shortest such line
 BOX_ALIGNMENT = 1024  # bytes
 RUN = 8  # elements of a line across K that are a row of a box
+BOX_DEPTH = 16  # elements of a line along K that are one: 128 bytes
 NARROW_MOST = 180  # sums and elements of a step that a thread has registers for
 SPLITS = tuple(range(1, 33))
 PROMISES = {
@@ -246,6 +247,8 @@ def refuse(operands: Operands, settings: Settings) -> ArgumentError | None:
     if str(settings["partition"]) not in shapes:
         rule = f"must be one of {', '.join(shapes)} for {settings['element']}"
         return ArgumentError("partition", rule, settings["partition"])
+    if settings["boxes"] and shapes[str(settings["partition"])].tile.k != BOX_DEPTH:
+        return ArgumentError("boxes", f"must be 0 for steps that are not {BOX_DEPTH} of k", 1)
     for name, holds in promises(operands, settings).items():
         if settings[name] and not holds:
             return ArgumentError(name, PROMISES[name], settings[name])
@@ -366,6 +369,8 @@ def _in_parts(operands: Operands, made: Settings, proposed: tuple[int, ...], sms
     most = min(2 * sms // count, turns) if count else 1
     splits = [split for split in PROPOSED_SPLITS if split <= most and tile.m * tile.n <= 128 * 128]
     few = {proposed[0], TWO_STAGES} & set(proposed)
+    if deep := shape_of(made).part_stages:
+        few = {deep, TWO_STAGES} & {deep, *proposed}
     for split, stages in itertools.product(splits[-2:], few):
         yield {**made, "stages": stages, "split": split}
     if operands.batch == 1 and not operands.epilogue.summed:
