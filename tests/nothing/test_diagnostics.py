@@ -241,6 +241,14 @@ def test_five_errors_are_shown_and_the_others_counted(count: int, rest: str) -> 
     log = "\n".join(f"k.cu({i}): error: mistake {i}" for i in range(1, count + 1))
     shown = str(diagnostics.failure(log, "", "k.cu", "sm_80", lambda: "")).splitlines()
     assert shown == [*(f"k.cu:{i}: error: mistake {i}" for i in range(1, 6)), *filter(None, [rest])]
+    lines = (f"ptxas application ptx input, line {i}; error   : mistake {i}" for i in range(1, count + 1))
+    shown = str(
+        diagnostics.failure("\n".join(lines), "", "k.cu", "sm_80", lambda: "ret;\n" * count)
+    ).splitlines()
+    assert shown == [
+        *(f"error: mistake {i} (PTX line {i}: ret;)" for i in range(1, 6)),
+        *filter(None, [rest]),
+    ]
 
 
 def test_that_the_assembler_gave_up_is_no_error_of_its_own() -> None:

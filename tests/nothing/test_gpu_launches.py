@@ -581,7 +581,9 @@ def test_binaries_without_a_key_are_told_apart_by_what_is_in_them(monkeypatch: p
     one, other, again = (Binary("sm_90a", "", code, entries) for code in (b"one", b"other", b"one"))
     kernels = [programs.function(binary, "k") for binary in (one, other, again)]
     assert kernels[2] is kernels[0] is not kernels[1]
-    assert libraries.loaded == [b"one", b"other"]
+    monkeypatch.setattr(libraries.ObjectCode, "from_ptx", libraries._load, raising=False)
+    programs.function(Binary("sm_90a", "// größer\n\0", None, entries), "k")
+    assert libraries.loaded == [b"one", b"other", "// größer\n\0".encode()]
 
 
 @pytest.mark.parametrize(("cubin", "what"), [(b"machine code", "machine code for sm_80"), (None, "PTX")])

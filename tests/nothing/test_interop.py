@@ -432,6 +432,22 @@ def test_the_numbers_of_devices_are_dlpacks(device: int, gpu: str) -> None:
     assert gpu_of("b", Stranger(SOURCE, device=device)) == gpu
 
 
+def test_a_stranger_that_needs_no_word_when_it_is_let_go_of_is_taken() -> None:
+    """DLPack allows a tensor without a deleter."""
+    made = exchange.capsule(
+        SOURCE.ctypes.data, SOURCE.shape, SOURCE.strides, SOURCE.dtype, (1, 0), SOURCE, versioned=False
+    )
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    tensor = pointer(made, b"dltensor")
+    deleter = ctypes.c_void_p.from_address(tensor + 56)  # behind the tensor and the manager's context
+    before, deleter.value = deleter.value, None
+    found = exchange.from_capsule(made, None)
+    assert (found.ptr, found.shape) == (SOURCE.ctypes.data, SOURCE.shape)
+    del found
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(before)(tensor)
+
+
 def test_strangers_may_be_read_only() -> None:
     assert interop.view("b", Stranger(SOURCE, read_only=True)).read_only
 

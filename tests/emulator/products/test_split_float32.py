@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tilewise as tw
 from tests.thorough import examples
+from tilewise import calls
 from tilewise.calls import forget
 from tilewise.devices import gpu
 from tilewise.errors import ArgumentError
@@ -77,6 +78,7 @@ def test_what_is_remembered_is_for_the_parts_that_an_operand_brings(order: tuple
         right: Any = tw.split_float32(b, axis=-2) if "b" in split else b
         found: Any = tw.matmul(left, right, arithmetic="exact32")
         assert compare(found.numpy(), a.numpy(), b.numpy(), terms=64).ok
+        assert [one.operands.split for one, _ in calls._remembered.values()][-1] == tuple(split)
 
 
 @pytest.mark.parametrize("axis", [-1, -2])
