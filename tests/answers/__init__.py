@@ -40,7 +40,7 @@ FOLDER = Path(__file__).parent.parent / "golden" / "answers"
 SUBJECTS = (
     "arguments", "arrays", "call_stub", "calls_made_ready", "choices", "commands", "driver_calls", "epilogues",
     "explanations", "fitting", "host_launches", "kernels", "other_libraries", "own_kernels", "panels", "plans", "products",
-    "tensor_maps", "toolchain", "traced", "training",
+    "tensor_maps", "tensor_transforms", "tensors", "toolchain", "torch_modules", "traced", "training",
 )  # fmt: skip
 _SHORT = 360  # characters of a line's answers that are kept whole
 _WIDE = 110  # characters of a line that say which it is

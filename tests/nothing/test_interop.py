@@ -445,7 +445,7 @@ def test_a_stranger_that_needs_no_word_when_it_is_let_go_of_is_taken() -> None:
     found = exchange.from_capsule(made, None)
     assert (found.ptr, found.shape) == (SOURCE.ctypes.data, SOURCE.shape)
     del found
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(before)(tensor)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(before or 0)(tensor)
 
 
 def test_strangers_may_be_read_only() -> None:
