@@ -201,6 +201,7 @@ def test_mma_has_tiles_that_are_not_much_too_large_and_the_two_largest_splits_wi
         splits = [
             split for split in (2, 4, 8, 16, 32)
             if split * count <= 2 * sms and up(k, tile.k) >= 4 * split and tile.m * tile.n <= 128 * 128
+            and split >= shape.least_parts
         ]  # fmt: skip
         deep = stages[0] if narrow else shape.part_stages or stages[0]
         expected += [(name, one, 0, split) for one in {deep, 2} for split in splits[-2:]]

@@ -362,18 +362,23 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
 
 def _in_parts(operands: Operands, made: Settings, proposed: tuple[int, ...], sms: int) -> Iterator[Settings]:
     """Settings with each number of stages, and with K in parts where there are few tiles."""
-    tile = shape_of(made).tile
+    shape = shape_of(made)
+    tile = shape.tile
     for stages in proposed:
         yield {**made, "stages": stages}
     count, turns = tiles_of(operands, made), ceil_div(operands.sizes[2], tile.k) // 4
     most = min(2 * sms // count, turns) if count else 1
-    splits = [split for split in PROPOSED_SPLITS if split <= most and tile.m * tile.n <= 128 * 128]
+    splits = [
+        split
+        for split in PROPOSED_SPLITS
+        if shape.least_parts <= split <= most and tile.m * tile.n <= 128 * 128
+    ]
     few = {proposed[0], TWO_STAGES} & set(proposed)
-    if deep := shape_of(made).part_stages:
+    if deep := shape.part_stages:
         few = {deep, TWO_STAGES} & {deep, *proposed}
     for split, stages in itertools.product(splits[-2:], few):
         yield {**made, "stages": stages, "split": split}
-    if operands.batch == 1 and not operands.epilogue.summed:
+    if operands.batch == 1 and not operands.epilogue.summed and shape.least_parts == 2:
         yield from _with_tails(made, proposed, count, turns, sms)
 
 

@@ -18,8 +18,8 @@ class Shape:
     """The tile of a block, and its warps below one another and side by side.
 
     Of an SM's registers ``resident`` blocks can have enough. ``stages`` are proposed from Ampere on, ``part_stages``
-    for parts of K if not the first of them, ``box_stages`` for operands that come in boxes, which pays where
-    warps' tiles are large.
+    for parts of K if not the first of them, and no fewer parts than ``least_parts``, ``box_stages`` for operands that
+    come in boxes, which pays where warps' tiles are large.
     """
 
     tile: Tile
@@ -28,6 +28,7 @@ class Shape:
     stages: tuple[int, ...]
     box_stages: tuple[int, ...] = ()
     part_stages: int | None = None
+    least_parts: int = 2
 
     @property
     def threads(self) -> int:
@@ -69,7 +70,7 @@ DOUBLE_SHAPES = {
     "64x64x16": Shape(Tile(64, 64, 16), (2, 2), 3, (4, 3)),
     "64x32x16": Shape(Tile(64, 32, 16), (2, 2), 4, (4,)),
     "32x64x16": Shape(Tile(32, 64, 16), (2, 2), 4, (4,)),
-    "32x32x32": Shape(Tile(32, 32, 32), (2, 2), 4, (3,), part_stages=4),  # few blocks, which wait for memory
+    "32x32x32": Shape(Tile(32, 32, 32), (2, 2), 4, (3,), part_stages=4, least_parts=32),
     "32x32x16": Shape(Tile(32, 32, 16), (2, 2), 4, (4,)),
     "128x16x16": Shape(Tile(128, 16, 16), (4, 1), 4, (4,)),
     "16x128x16": Shape(Tile(16, 128, 16), (1, 4), 4, (4,)),
