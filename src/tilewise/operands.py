@@ -321,10 +321,9 @@ class Operands(NamedTuple):
             made = dense(f"epilogue.{array.name}", problem.m, problem.n, array.dtype, "row")
             if made.by_pointers and not array.pointers:
                 made = replace(made, by_pointers=False, stack=(problem.m * problem.n,))
+            # NOTE: of a row, or a column, what is kept runs along one axis, and yet along the stack.
             if (array.by_row and array.by_column) or array.name in problem.epilogue.kept:
-                return (
-                    made  # NOTE: of a row, or a column, what is kept runs along one axis, and along the stack
-                )
+                return made
             return replace(
                 made,
                 row_stride=int(array.by_row),

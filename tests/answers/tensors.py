@@ -61,6 +61,7 @@ derived(product('«matmul|op»'), n(2, 3, dtype='float64'), n(3, 4, dtype=«'int
 derived(product('again'), n(2, 3, dtype=«'float32'|'float16'|'int8'»), n(3, 4, dtype=«'float32'|'bfloat16'|'int8'»), needs='00')
 derived(lambda a, b: tw.matmul(a, b, bias=«b[0]|a[:, :1]|(a @ b)», residual=«a @ b|None», activation='silu'), n(2, 3), n(3, 4))
 derived(lambda a: «tw.matmul(a, a.mT)|tw.linear(a, a)|tw.matmul(a, a.mT, c=a @ a.mT)|tw.linear(a, a, a[:, 0])», n(2, 3))
+launched(lambda: derived(product('«matmul|op»', «None|'silu'», 1.0, 0.0), n(2, 3), n(3, 4), None, n(2, 4)«|.fill_(float('inf'))», order=1))
 kept(product('«matmul|op|kept|again»', «None|'relu'|'gelu'|'silu'|'tanh'|'sigmoid'»), n(2, 3), n(3, 4), n(4), n(2, 4), «None|n(4)», needs='«111|100|010|001|000»11')
 kept(layer('«linear|op|module»', «None|'relu'|'silu'»), n(2, 3), n(4, 3), n(4), «None|n(4)», needs='«111|100|010|001|000»1')
 launched(lambda: product('«matmul|op|kept|again»', «None|'silu'», «1.0|0.5», -2.0, «None|DEVICE»)(n(2, 3), n(3, 4), «None|n(4)», «None|n(2, 4)», «None|n(4)»))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tilewise.devices.host_views import gpu_of, is_array, view_on_host
 from tilewise.devices.seam import Array
-from tilewise.errors import ArgumentError, UnknownNameError, integer
+from tilewise.errors import ArgumentError, UnknownNameError, integer, rename_arguments
 
 if TYPE_CHECKING:
     from tilewise.devices.seam import Device
@@ -406,10 +406,7 @@ def _array(array: Any) -> Any:
     if isinstance(array, np.ndarray | Array):
         return array
     if is_array(array) and not isinstance(array, np.generic):
-        from tilewise.devices import device  # which imports this module
-
-        lies_on = gpu_of("array", array)
-        return device(lies_on).array(array) if lies_on else view_on_host("array", array)
+        return _view(array)
     if hasattr(array, "__index__") and not isinstance(array, bool):
         return integer("array", array, most=2**64 - 1)
     raise ArgumentError(
@@ -418,6 +415,20 @@ def _array(array: Any) -> Any:
         type(array).__name__,
         "numpy.asarray(x) makes one",
     )
+
+
+def _view(array: Any) -> Any:
+    """Another library's array, where it lies."""
+    from tilewise.devices import device, gpu  # which import this module
+
+    where = gpu_of("array", array)
+    if not where:
+        return view_on_host("array", array)
+    with rename_arguments({"source": "array"}):
+        if where.startswith("gpu:"):
+            return device(where).array(array)
+        # The CUDA array interface does not say on which GPU it is.
+        return gpu.find_gpu(int(array.__cuda_array_interface__["data"][0] or 0)).array(array)
 
 
 def _name_of(dtype: Any) -> str:
