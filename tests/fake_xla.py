@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from tilewise.interop.jax import call_frame
 from tilewise.interop.jax.call_frame import CallFrame
@@ -120,3 +123,22 @@ def _span(text: bytes, held: list[Any]) -> Any:
     buffer = ctypes.create_string_buffer(text, max(len(text), 1))
     held.append(buffer)
     return call_frame._ByteSpan(ctypes.addressof(buffer), len(text))
+
+
+class PlacedArray:
+    """What a jax.Array is asked, of one that lies on devices that are not here."""
+
+    dtype = np.dtype("float32")
+
+    def __init__(self, *platforms: str, ordinal: int = 1) -> None:
+        self._devices = [SimpleNamespace(platform=platform) for platform in platforms]
+        self._ordinal = ordinal
+
+    def is_deleted(self) -> bool:
+        return False
+
+    def devices(self) -> list[Any]:
+        return self._devices
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self._ordinal

@@ -17,6 +17,7 @@ import numpy as np
 import tilewise
 from tests.answers.products import split
 from tests.answers.shown import show
+from tests.fake_xla import PlacedArray
 from tilewise import interop
 from tilewise.devices import exchange, gpu
 from tilewise.devices.gpu.arrays import GpuArray
@@ -162,27 +163,9 @@ def made_like(array: Any, shape: tuple[int, ...], dtype: str, x64: bool = False)
         return told(result, where=True), address % 64 if made.size else None, same
 
 
-class Placed:
-    """What a jax.Array is asked, of one that lies on devices that are not here."""
-
-    dtype = np.dtype("float32")
-
-    def __init__(self, *platforms: str) -> None:
-        self._devices = [SimpleNamespace(platform=platform) for platform in platforms]
-
-    def is_deleted(self) -> bool:
-        return False
-
-    def devices(self) -> list[Any]:
-        return self._devices
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 1
-
-
 def placed(*platforms: str) -> Any:
     """The view of an array of JAX that lies elsewhere, on GPUs that are not here."""
-    array = Placed(*platforms)
+    array = PlacedArray(*platforms)
     with _gpus() as made:
         view = jax_arrays.JaxLibrary().view("a", array)
         return show(view), view.ptr, [one.taken == [array] for one in made], view.owner.source is array

@@ -38,6 +38,7 @@ from tests.answers.tensors import (
     tw,
     within,
 )
+from tests.odd_tensors import Tagged, Wrapper
 from tilewise import interop
 from tilewise.interop.torch import gradients, layers, operators, patching, tensors
 
@@ -75,22 +76,6 @@ sorted((one.__name__, name) for one, name in patching._ACTIVATIONS.items())
 """
 
 # ── views ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Tagged(torch.Tensor):  # type: ignore[misc]
-    pass
-
-
-class Wrapper(torch.Tensor):  # type: ignore[misc]
-    """A tensor that stands for another, as quantised and distributed ones do."""
-
-    @staticmethod
-    def __new__(cls, shape: tuple[int, ...]) -> Any:
-        return torch.Tensor._make_wrapper_subclass(cls, shape)
-
-    @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return NotImplemented
 
 
 def jagged() -> Any:

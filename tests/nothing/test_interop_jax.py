@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.fake_xla import PlacedArray
 from tilewise import interop
 from tilewise.errors import ArgumentError
 from tilewise.interop import HOST
@@ -89,29 +89,11 @@ def test_other_jax_arrays_that_have_no_view() -> None:
         interop.view("a", jax.random.key(0))
 
 
-class Placed:
-    """What a jax.Array is asked, of one that lies on devices that are not here."""
-
-    dtype = np.dtype("float32")
-
-    def __init__(self, *platforms: str) -> None:
-        self._devices = [SimpleNamespace(platform=platform) for platform in platforms]
-
-    def is_deleted(self) -> bool:
-        return False
-
-    def devices(self) -> list[Any]:
-        return self._devices
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 3
-
-
 @pytest.mark.parametrize("platform", ["gpu", "cuda"])
 def test_a_jax_array_on_a_gpu_is_viewed_there_and_never_changes(
     monkeypatch: pytest.MonkeyPatch, platform: str
 ) -> None:
-    adopted, array = object(), Placed(platform)
+    adopted, array = object(), PlacedArray(platform, ordinal=3)
     viewed = interop.view("a", jax.numpy.ones(3))._replace(read_only=False)
     monkeypatch.setattr(jax_arrays, "adopt_gpu_array", lambda *given: {("a", array, 3): adopted}[given])
     monkeypatch.setattr(
@@ -130,11 +112,11 @@ def test_jax_arrays_elsewhere_are_refused_with_the_way_to_copy_them() -> None:
     with pytest.raises(
         ArgumentError, match=r"^a must lie on the CPU or on an NVIDIA GPU, not 'tpu'"
     ) as refused:
-        library.view("a", Placed("tpu"))
+        library.view("a", PlacedArray("tpu", ordinal=3))
     assert refused.value.fix == "jax.device_put(a, jax.devices('cpu')[0])"
     assert library.move("b", (2, 1)) == "jax.device_put(b, jax.devices('gpu')[1])"
     with pytest.raises(ArgumentError, match=r"^a must lie on one device, not 'on 2'; gather it first"):
-        library.view("a", Placed("gpu", "gpu"))
+        library.view("a", PlacedArray("gpu", "gpu", ordinal=3))
 
 
 def test_memory_within_a_call_is_xlas_own() -> None:

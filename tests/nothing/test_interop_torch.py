@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.odd_tensors import Tagged, Wrapper
 from tilewise import interop
 from tilewise.errors import ArgumentError
 from tilewise.interop import HOST
@@ -71,22 +72,6 @@ def test_element_types(name: str) -> None:
 def test_tensors_without_elements() -> None:
     view = interop.view("a", torch.empty(0, 3))
     assert (view.shape, view.alignment) == ((0, 3), 256)
-
-
-class Tagged(torch.Tensor):  # type: ignore[misc]
-    pass
-
-
-class Wrapper(torch.Tensor):  # type: ignore[misc]
-    """A tensor that stands for another, as quantised and distributed ones do."""
-
-    @staticmethod
-    def __new__(cls, shape: tuple[int, ...]) -> Any:
-        return torch.Tensor._make_wrapper_subclass(cls, shape)
-
-    @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return NotImplemented
 
 
 def test_subclasses_and_parameters() -> None:
@@ -178,6 +163,8 @@ def test_what_has_no_view(make: Callable[[], Any], message: str) -> None:
     assert caught.value.argument == "a" and caught.value.fix and "{x}" not in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")  # once in a process
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 def test_the_remedies_work() -> None:
     ones = torch.eye(3)
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
