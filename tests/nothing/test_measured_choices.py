@@ -39,6 +39,7 @@ LARGE = "plans-2026-11-26-h100-large.json"
 BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-28-widened.json"
 WIDENED_ON_H100 = "plans-2026-11-27-h100-widened.json"
 FEW_ROWS, DECODE = "plans-2026-11-29-few-rows.json", "plans-2026-11-29-decode.json"
+DEEPER = "plans-2026-11-30-decode.json"  # narrow tiles with up to twelve stages
 TF32 = "plans-2026-11-29-tf32.json"
 ACROSS = "plans-2026-11-29-tf32-across.json"
 RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
@@ -140,7 +141,7 @@ def test_tiles_of_192_rows_are_chosen_where_they_fill_the_sms() -> None:
     plans = read(RESULTS / FEW_ROWS)
     quality = judge(plans, H200)
     assert (len(quality.ratios), len(plans)) == (79, 837)
-    assert quality.within(1.05) >= 0.79 and quality.worst <= 1.18 and quality.mean <= 1.027
+    assert quality.within(1.05) >= 0.86 and quality.worst <= 1.16 and quality.mean <= 1.019
     of_problem = defaultdict(list)
     for one in plans:
         if one.work.unit.startswith("wgmma_widened"):
@@ -159,10 +160,22 @@ def test_choices_for_few_rows_go_by_even_shares_of_the_memory() -> None:
     plans = read(RESULTS / DECODE)
     quality = judge(plans, H200)
     assert (len(quality.ratios), len(plans)) == (75, 831)
-    assert quality.within(1.05) >= 0.88 and quality.worst <= 1.19 and quality.mean <= 1.02
+    assert quality.within(1.05) >= 0.9 and quality.worst <= 1.12 and quality.mean <= 1.016
     unaware = replace(H200.constants, sm_bytes_per_clock=math.inf, pair_bytes_per_clock=math.inf)
     other = judge(plans, replace(H200, constants=unaware))
     assert other.mean > quality.mean + 0.03 and other.worst > 1.45
+
+
+def test_choices_for_up_to_256_rows_of_layers_go_by_what_their_tiles_take_in() -> None:
+    """As if these tiles took in what others do, half a percent more is lost on average."""
+    plans = read(RESULTS / DEEPER)
+    quality = judge(plans, H200)
+    assert (len(quality.ratios), len(plans)) == (85, 718)
+    assert quality.within(1.05) >= 0.89 and quality.worst <= 1.15 and quality.mean <= 1.017
+    unit = replace(H200.constants.units["wgmma_gemm"], taken_in=1.0)
+    units = {**H200.constants.units, "wgmma_gemm": unit}
+    other = judge(plans, replace(H200, constants=replace(H200.constants, units=units)))
+    assert other.mean > quality.mean + 0.004 and other.worst > quality.worst + 0.04
 
 
 def test_vectors_have_fewer_rows_a_block_where_rows_are_long() -> None:

@@ -52,6 +52,8 @@ class UnitCost:
     """The share of memory's time that two blocks save by asking for what they share once."""
     outside: float = 0.0
     """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
+    taken_in: float = 1.0
+    """The share of what an SM, or two of them, can take in that these kernels do while others have nothing to read."""
     block_bytes_per_clock: float = math.inf
     """Bytes from memory that a block takes in while the last ones of many small ones are read to their ends."""
     stored_alone: float = 1.0
@@ -120,7 +122,7 @@ _CLUSTERS = (66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7)
 _WGMMA = UnitCost(
     1574.5, 2.6101, 1947, 11.508, 155.9, 374.23,
     stores_per_clock=5.6063, memory_share=0.95, joules_per_mac=9.905e-13,
-    split_clocks=1650, outside=0.08046, epilogue_clocks=0.3, idle_memory=0.6,
+    split_clocks=1650, taken_in=0.85, outside=0.08046, epilogue_clocks=0.3, idle_memory=0.6,
     memory_latency_clocks=115.03, waits=0.02525, cluster_saves=0.02469, stored_alone=1.0698, stored_between=2.0401,
     stored_beside=0.3,
 )  # fmt: skip
@@ -182,6 +184,7 @@ FITTED: Mapping[str, Constants] = {
             "wgmma_gemm": _WGMMA,
             "wgmma_tf32": replace(
                 _WGMMA,
+                taken_in=1.0,
                 macs_per_clock=861.9,
                 warp_clocks=1.217,
                 start_clocks=1473,

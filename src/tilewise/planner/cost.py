@@ -216,6 +216,7 @@ def _wait_for_last(work: Work, clusters: int, read_bytes: int, bandwidth: float,
     blocks, each by itself.
     """
     constants, slots = target.constants, _count_slots(work, target) * work.cluster
+    unit = constants.units[work.unit]
     blocks, waiting = max(ceil_div(clusters, work.tiles) * work.cluster, 1), 0.0
     for units, rate in (
         (slots, constants.sm_bytes_per_clock),
@@ -223,8 +224,8 @@ def _wait_for_last(work: Work, clusters: int, read_bytes: int, bandwidth: float,
     ):
         last = blocks % units if units else 0
         if last:
-            waiting = max(waiting, 1 / (rate * constants.clock) - last / bandwidth)
-    waiting += 1 / (constants.units[work.unit].block_bytes_per_clock * constants.clock)
+            waiting = max(waiting, 1 / (rate * unit.taken_in * constants.clock) - last / bandwidth)
+    waiting += 1 / (unit.block_bytes_per_clock * constants.clock)
     return waiting * read_bytes / blocks
 
 

@@ -34,7 +34,7 @@ MOST_PARTS, LONG_PARTS = 32, 16  # that are proposed: the sums of each are writt
 WIDEST_SCALED = 128  # columns beside rows of 8 bits that have scales, which take registers
 WORTH_HALVING = 128  # columns beside rows of 8 bits: of wider tiles there may be too few
 WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
-MOST_FLAT = 3  # tiles for a few rows, with or without a split of K, that are proposed
+MOST_EVEN = 3  # tiles for even shares of the columns, with or without a split of K, that are proposed
 LEAST_STEPS = 4  # of K that a part has, if it is proposed
 LONG_STEPS = 16  # the same where there are more than LONG_PARTS
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
@@ -71,7 +71,7 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
             yield from _splits(operands, found, sms)
             yield from _parts(operands, found, sms)
     if not tiled:
-        yield from _flat_tiles(operands, {**lies, **stacked}, sms)
+        yield from _even_tiles(operands, {**lies, **stacked}, sms)
     lies = types | lies_of(operands, 1)
     for tile in _exchanged_tiles(operands, sms, bool(lies["b_in_rows"])):
         found = {**lies, **stacked, "partition": _name(tile, lies)}
@@ -127,33 +127,41 @@ def _transposing(operands: Operands, types: dict[str, int | str], sms: int) -> I
             yield from _parts(operands, found, sms)
 
 
-def _flat_tiles(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
-    """Tiles for a few rows by whose widths SMs have the most even shares of the columns: K whole, or split.
+def _even_tiles(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
+    """Tiles by whose widths SMs have the most even shares of the columns: for a few rows with K whole or split, for
+    more with K split, as tiles of 128 rows that take it whole are proposed by their waste.
 
     Rows of B come in whole boxes: there tiles as wide as some boxes.
     """
     m, n, k = operands.sizes
-    if m > FLAT[0].m or n <= FLAT[0].n:
+    few = m <= FLAT[0].m
+    tiles = FLAT if few else [one for one in BETWEEN if one.m == BETWEEN[0].m]
+    if n <= tiles[0].n:
         return
+    down, steps = ceil_div(m, tiles[0].m) * operands.batch, ceil_div(k, depth_of(loaded_element(lies)))
+
+    def name(tile: Tile, split: int) -> Settings:
+        return {**lies, "partition": _name(tile, lies), "cluster": "1x1", "pingpong": 0, "split": split}
 
     def columns_of_an_sm(plan: tuple[Tile, int]) -> float:
         tile, split = plan
-        return ceil_div(ceil_div(n, tile.n) * operands.batch * split, sms) * tile.n / split
+        return ceil_div(ceil_div(n, tile.n) * down * split, sms) * tile.n / split
 
-    steps = ceil_div(k, depth_of(loaded_element(lies)))
+    def has_room(tile: Tile, split: int) -> bool:
+        blocks = ceil_div(n, tile.n) * down * split
+        return steps >= 2 * split and blocks <= sms and may_split(shape_of(name(tile, split)))
+
     able = [
         (tile, split)
         for split in (1, *PROPOSED_SPLITS)
-        for tile in FLAT
-        if (split == 1 or (steps >= 2 * split and ceil_div(n, tile.n) * operands.batch * split <= sms))
-        and not (lies["b_in_rows"] and tile.n % BOX)
+        for tile in tiles
+        if (few if split == 1 else has_room(tile, split)) and not (lies["b_in_rows"] and tile.n % BOX)
     ]
-    for tile, split in sorted(able, key=columns_of_an_sm)[:MOST_FLAT]:
-        made = {**lies, "partition": _name(tile, lies), "cluster": "1x1", "pingpong": 0, "split": split}
+    for tile, split in sorted(able, key=columns_of_an_sm)[:MOST_EVEN]:
+        made = name(tile, split)
         if split == 1:
-            yield {**made, "tiles": min(max(ceil_div(clusters(operands, made), sms), 1), MOST_TILES)}
-        elif may_split(shape_of(made)):
-            yield made
+            made = {**made, "tiles": min(max(ceil_div(clusters(operands, made), sms), 1), MOST_TILES)}
+        yield made
 
 
 def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:

@@ -42,6 +42,7 @@ BARRIER_BYTES = 16  # of a stage: one that says it is full, one that says it is 
 BOX = 64  # rows and columns of results, or of sums, that a warpgroup puts at a time
 NARROW_SCALED = 64  # columns of a tile up to which the scales of its rows lie in shared memory too
 _SHAPES = 4096  # that are remembered
+MOST_STAGES, MOST_STAGES_BESIDE = 8, 12  # of a block that has an SM alone, and of one beside another
 SHARED_MOST = 227 << 10  # bytes of shared memory that a block can have
 
 
@@ -106,9 +107,13 @@ class Shape:
 
     @functools.cached_property
     def stages(self) -> int:
-        """As many as there is room for, up to eight."""
+        """As many as there is room for, up to eight, or to twelve of a block beside another.
+
+        NOTE: those narrow ones are to leave no room for a third block: blocks of a cluster would take it, on fewer SMs.
+        """
         stage = self.operand_bytes + BARRIER_BYTES + self._scale_bytes
-        return min((SHARED_MOST // self.resident - self._result_bytes) // stage, 8)
+        most = MOST_STAGES if self.resident == 1 else MOST_STAGES_BESIDE
+        return min((SHARED_MOST // self.resident - self._result_bytes) // stage, most)
 
     @functools.cached_property
     def shared_bytes(self) -> int:
