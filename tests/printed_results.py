@@ -66,7 +66,7 @@ def _trial(rung: str, found: Comparison, used: Resources, geometry: Geometry, **
 
 TRIALS = {
     "right": _trial("04_tiled", _RIGHT, _SPILLING, _GEOMETRY, tile=16, element="float32"),
-    "wrong": _trial("12_multistage", _WRONG, _PLAIN, Geometry("a", (7, 1, 1), (64, 1, 1), 0, 3)),
+    "wrong": _trial("12_multistage", _WRONG, _PLAIN, Geometry("a", (7, 1, 1), (64, 1, 1), 0, 2)),
 }
 _BROKEN = BrokenRung("06_broken", "gpu:1", "sm_89", "an error that it ended with")
 _TOO_NEW = TooNewRung("13_warp_specialised", "sm_89", "sm_90a")

@@ -149,6 +149,22 @@ def test_bursts_take_turns_and_count_each_product_alone(monkeypatch: pytest.Monk
     assert timing.loads == {}
 
 
+def test_nvidia_smi_is_asked_ten_times_a_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said = tmp_path / "asked"
+    smi(
+        monkeypatch,
+        tmp_path,
+        f"open({str(said)!r}, 'w').write(' '.join(sys.argv[1:])); print('1, 2, 3', flush=True); break",
+    )
+    with GpuMonitor("GPU-none") as monitor:
+        while not monitor.samples:
+            time.sleep(0.002)
+    which, fields, *how = said.read_text().split()
+    assert (which, how) == ("--id=GPU-none", ["--format=csv,noheader,nounits", "--loop-ms=100"])
+    assert fields.startswith("--query-gpu=clocks") and fields.count(",") == 2
+    assert tuple(monitor.samples[0])[1:] == (1, 2, 3)
+
+
 def test_slices_are_long_and_have_their_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     smi(monkeypatch, tmp_path, "print('1500, 600.5, 60', flush=True); time.sleep(0.005)")
     monkeypatch.setattr(gemm_timing, "_SUSTAINED_WARM_SECONDS", 0.0)

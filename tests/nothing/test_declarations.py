@@ -270,6 +270,15 @@ def test_a_template_with_its_arguments_is_one_type_to_come_back_to() -> None:
     assert types == ["Box<float> *", "Box<float>", "Box<float> *", "const Box<float> *", "Box<int>"]
 
 
+def test_types_to_come_back_to_are_counted_in_36_digits() -> None:
+    """S_ is the first, S0_ the second, S9_ the eleventh, SA_ the one behind it."""
+    some = "".join(f"P1{letter}" for letter in "ABCDEFG")  # each one, and a pointer to it
+    types = [one.text for one in parameter_types(f"_Z1f{some}S8_S9_SA_SC_")]
+    assert types[7:] == ["E *", "F", "F *", "G *"]
+    with pytest.raises(Unreadable):
+        parameter_types(f"_Z1f{some}SD_")
+
+
 @pytest.mark.parametrize(
     "name",
     ["f", "_Z", "_Z9f", "_Z1fP", "_Z1fPS9_", "_Z1fPT_", "_ZN1aIJfKiEE1fEDpPT_", "_Z1fDv4_f", "_Z1f" + "P" * 999 + "f", "_Z1fIXadL_Z1gEEEvPf"],

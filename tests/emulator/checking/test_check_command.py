@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from argparse import Namespace
@@ -88,7 +89,8 @@ def test_the_seed_is_told_and_makes_the_same_numbers(
         )
     rung = ["04_tiled", "-m", "8", "-n", "8", "-k", "8"]
     assert re.search(r"order late, seed \d+: nothing found", run(capsys, *rung)[1])
-    assert json.loads(run(capsys, *rung, "--seed", "5", "--json")[1])["seed"] == 5
+    for given, seed in itertools.product((rung, argv), (0, 5)):
+        assert json.loads(run(capsys, *given, "--seed", str(seed), "--json")[1])["seed"] == seed
 
 
 @pytest.mark.parametrize("absolute", [False, True])

@@ -373,6 +373,8 @@ def test_one_instruction_of_k16_is_two_of_k8() -> None:
         ("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {a,b,c,d}, {a}, {a}, {a,b,c,d}", "where it takes 2"),
         ("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {a,b,c,d}, {a,b}, {a}", "it takes D, A, B and C"),
         ("mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f32 {a,b,c,d}, {a,b}, {a,b}, {a,b,c,d,a,b,c,d}", "f32, D"),
+        ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.bf16 {a,b,c,d,a,b,c,d}, {a,b}, {a,b}, {a,b,c,d}", "C and D f16 or"),
+        ("mma.sync.aligned.m8n8k4.row.col.bf16.f16.f16.f16 {a,b,c,d}, {a,b}, {a,b}, {a,b,c,d}", "C and D f16 or f32"),
         ("mma.sync.aligned.m16n8k16.row.col.satfinite.f32.f16.f16.f32 {a,b,c,d}, {a,b,c,d}, {a,b}, {a,b,c,d}",
          "satfinite"),
         ("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32 {a,b}, {a}, {b}, {a,b}", "popc"),

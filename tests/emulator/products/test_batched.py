@@ -374,6 +374,15 @@ def test_the_results_overlap_nothing_else() -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             tw.batched_matmul(a, b, out, device="emulator")
+    line = np.zeros(32, ml_dtypes.float8_e4m3fn)
+    last, behind = (
+        line[15:31].reshape(4, 4),
+        line[16:].reshape(4, 4),
+    )  # of the operand's last byte, and of none
+    given = [line[:16].reshape(4, 4)], [line[:16].reshape(4, 4)]
+    tw.batched_matmul(*given, [behind], device="emulator")
+    with pytest.raises(ArgumentError, match="out must not overlap a"):
+        tw.batched_matmul(*given, [last], device="emulator")
     wide = np.zeros((4, 40), "float32")  # one result reaches around another, and into an operand behind that
     around, between = wide[:, :4], wide[0, 8:24].reshape(4, 4)
     with pytest.raises(ArgumentError, match="out must not overlap a"):

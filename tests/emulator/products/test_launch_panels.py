@@ -256,10 +256,13 @@ def test_a_span_stands_in_the_row_of_its_warp_at_its_step(which: str, request: p
     assert [*panel.table.rows] == [(str(s.warp), s.kind, str(s.start), str(s.count)) for s in spans[:80]]
 
 
-def test_a_trace_has_each_span_once_at_its_step(copied: Explanation) -> None:
+@pytest.mark.parametrize("last", [False, True])
+def test_a_trace_has_each_span_once_at_its_step(copied: Explanation, last: bool) -> None:
     """In the process of its block and the thread of its warp; all of them named, and no event is lost."""
     recording = copied.subject.recording
-    events = make_trace(copied.subject)["traceEvents"]
+    subject = copied.subject.showing_thread(recording.launch.blocks - 1, 0) if last else copied.subject
+    recording, events = subject.recording, make_trace(subject)["traceEvents"]
+    assert {one["pid"] for one in events} == {*recording.blocks}
     named = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one["name"] == "thread_name"}
     bars = [one for one in events if one["ph"] == "X"]
     assert {(one["pid"], one["tid"]) for one in bars} == {*named}

@@ -231,6 +231,12 @@ def test_products_are_those_of_the_numbers(dtype: str) -> None:
     assert np.abs(plain.astype(np.float32) - wide).max() <= 0.01 * np.abs(wide).max()
 
 
+def test_arrays_of_the_emulator_become_such_of_which_everything_is_set() -> None:
+    """So that no kernel that is checked is told to read what nobody wrote."""
+    found: Any = tw.quantize(tw.device("emulator").array(numbers((6, 40))), axis=-1)
+    assert not found.values.unset.any() and not found.scale.unset.any()
+
+
 def test_tensors_become_tensors() -> None:
     x = torch.randn(6, 40)
     found = tw.quantize(x.to(torch.bfloat16), axis=-1)

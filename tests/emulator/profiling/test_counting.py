@@ -227,6 +227,10 @@ def test_lanes_in_step(width: int, words: int) -> None:
         assert back.turns.sum() == turns(base + lanes * stride, every, width, cached=False), context
         assert store.sectors.sum() == pieces(at, lanes > 20, width, 32), context
         assert store.threads.sum() == 11, context
+    for threads in (7, 40):  # of the warp that ran last, whichever that is
+        some = counted(k, 2, threads, [np.zeros(64, np.int32), there, 0]).places()[3]
+        at = [there.ptr + thread * stride if thread < threads else None for thread in range(64)]
+        assert list(some.seen or ()) in (at[:32], at[32:]), seed
 
 
 @pytest.mark.parametrize("width", [1, 2])
@@ -449,6 +453,7 @@ def test_matrix_rows() -> None:
         for place, count in zip(places, (8, 16, 32), strict=True):
             assert place.waves[16].sum() == banks(where, lanes < count, 16)
             assert place.ideals[16].sum() == count // 8
+            assert [one is not None for one in place.seen or ()] == [lane < count for lane in range(32)]
 
 
 def test_copies_count_both_ways() -> None:

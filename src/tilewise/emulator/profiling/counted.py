@@ -302,12 +302,15 @@ class Counts:
         for memory in self.ways:
             ways = memory[number * WAYS * WAY.SIZE : (number + 1) * WAYS * WAY.SIZE].reshape(WAYS, WAY.SIZE)
             for way in ways:
+                base, mask = (
+                    int(way[WAY.KNOWN :].view(np.int64)[0]),
+                    int(way[WAY.KNOWN + 8 :].view(np.uint32)[0]),
+                )
+                if mask:
+                    mask &= (1 << about["rows"]) - 1
+                    return tuple(base + k if mask >> i & 1 else None for i, k in enumerate(about["lanes"]))
                 base, mask = int(way[WAY.BASE :].view(np.int64)[0]), int(way[WAY.MASK :].view(np.uint32)[0])
                 if mask:
                     keys = way[: 8 * LANES].view(np.int64)
                     return tuple(base + int(k) if mask >> i & 1 else None for i, k in enumerate(keys))
-                if base & WAY.KNOWN:
-                    lowest = base & ~WAY.KNOWN
-                    rows = about["rows"]
-                    return tuple(lowest + lane if i < rows else None for i, lane in enumerate(about["lanes"]))
         return None

@@ -256,7 +256,8 @@ class Counting(Watcher):
         about |= {"lanes": list(access.lanes), "classes": count, "step": touch.access.size}
         whole = e.full and not e.is_apart
         guarded = instruction.guard is not None
-        e.store(access.base | WAY.KNOWN, e.offset(self.ways, WAY.SIZE * WAYS * number + WAY.BASE), 8)
+        if not guarded:
+            self._keep_example(number, access.base)
         # All lanes at one address of global memory touch one sector, however many of them run.
         if not guarded and ((whole and count == 1) or (access.uniform and access.space == Space.GLOBAL)):
             about["classes"] = 1
@@ -272,12 +273,20 @@ class Counting(Watcher):
             self._count_by_lane(number, touch, about["rows"], about["kind"])
             e.jump(done)
             e.place(all_of)
+        if guarded:  # some lanes of it are an example by themselves
+            self._keep_example(number, access.base)
         number_of = (access.base // touch.access.size) & (count - 1)
         place = e.offset(e.offset(self.row, about["at"]), number_of * 8)
         self._add(place, e.const("i64", 1))
         if done:
             e.jump(done)
             e.place(done)
+
+    def _keep_example(self, number: int, base: Value) -> None:
+        """Keep where the lowest lane of an access of known lanes was, and which of them ran."""
+        e, example = self.e, WAY.SIZE * WAYS * number + WAY.KNOWN
+        e.store(base, e.offset(self.ways, example), 8)
+        e.store(e.mask(), e.offset(self.ways, example + 8), 4)
 
 
 def _products(program: Program) -> list[list[int]]:

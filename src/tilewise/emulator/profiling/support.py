@@ -54,7 +54,7 @@ class WAY:
     FIGURES = 256
     MASK, WINDOW = 448, 452
     BASE = 456  # where it was seen last
-    KNOWN = 1 << 62  # in BASE, where the distances between lanes are known: the lowest lane's address
+    KNOWN = 464  # where the distances between lanes are known: the lowest lane's address, and behind it which lanes ran
     SIZE = 512
 
 
