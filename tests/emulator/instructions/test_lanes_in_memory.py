@@ -54,6 +54,41 @@ add.u32 %turn, %turn, 1; setp.lt.u32 %q, %turn, 2; @%q bra again{number}; bar.sy
         np.testing.assert_array_equal(found, wanted, f"{kept:#x}, {guard}")
 
 
+@pytest.mark.parametrize("space", ["shared", "global"])
+@pytest.mark.parametrize("type_", ["u8", "u16", "u32", "u64"])
+def test_lanes_at_sums_of_any_numbers_lie_in_stretches_of_any_lengths(type_: str, space: str) -> None:
+    """Each bit of a lane's number says whether its number is added: read, and written, some of it side by side.
+
+    Four blocks do it: the first finds out in which array it is.
+    """
+    seed = int(np.random.default_rng().integers(2**32))
+    rng, size = np.random.default_rng(seed), int(type_[1:]) // 8
+    register, lanes = "b64" if size == 8 else "b32", np.arange(32)
+    numbers = [[1, 50, 48, 200, 100], *(rng.integers(1, 60, 5).tolist() for _ in range(5))]
+    places = [sum((lanes >> i & 1) * number for i, number in enumerate(of)) for of in numbers]
+    body = f""".shared .align 16 .b8 room[{512 * size}]; .reg .b32 %t, %s; .reg .b64 %in, %out, %got, %own;
+mov.u32 %t, %tid.x; mov.u32 %s, room; ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; ld.param.u64 %got, [got];
+mul.wide.u32 %own, %t, {size}; add.u64 %got, %got, %own;"""
+    for case, of in enumerate(
+        numbers
+    ):  # NOTE: with registers of their own, so that it is known where each lane is
+        body += f"\n{{ .reg .b32 %a<6>, %b<6>, %c<6>, %x; .reg .b64 %o, %at, %to; .reg .{register} %v; mov.u32 %c0, 0;"
+        for i, number in enumerate(of):
+            body += f" shr.u32 %a{i}, %t, {i}; and.b32 %b{i}, %a{i}, 1; mad.lo.u32 %c{i + 1}, %b{i}, {number * size}, %c{i};"
+        body += f" cvt.u64.u32 %o, %c5; add.u64 %at, %in, %o; add.u64 %to, %out, %o; add.u32 %x, %s, %c5; ld.global.{type_} %v, [%at];"
+        if space == "shared":
+            body += f" bar.sync 0; st.shared.{type_} [%x], %v; bar.sync 0; ld.shared.{type_} %v, [%x];"
+        body += f" st.global.{type_} [%to+{512 * size * case}], %v; st.global.{type_} [%got+{32 * size * case}], %v; }}"
+    given = rng.integers(1, 256, (512,), dtype=f"u{size}")
+    out, got = np.zeros((len(numbers), 512), given.dtype), np.zeros((len(numbers), 32), given.dtype)
+    kernel = tw.Kernel.from_ptx(entry(body, ".param .u64 in, .param .u64 out, .param .u64 got"), "k")
+    kernel(4, 32, [given, out, got], device="emulator")
+    for at, written, read in zip(places, out, got, strict=True):
+        np.testing.assert_array_equal(read, given[at], f"seed {seed}")
+        np.testing.assert_array_equal(np.flatnonzero(written), np.unique(at), f"seed {seed}")
+        np.testing.assert_array_equal(written[at], given[at], f"seed {seed}")
+
+
 def test_one_generic_address_of_local_memory_is_a_place_of_every_lane() -> None:
     """Also where all lanes write the same number there, and where only some write."""
     body = """.local .align 8 .b32 own[4]; .reg .b64 %a, %g, %o, %out; .reg .b32 %t, %r, %s, %u, %c; .reg .pred %p;

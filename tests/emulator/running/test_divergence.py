@@ -397,3 +397,26 @@ st.global.v2.u32 [%at], {{%a, %b}}; ret; }}"""
         np.testing.assert_array_equal(
             out[:, place], np.where(holds, lanes if after is None else after, before)
         )
+
+
+@pytest.mark.parametrize("instruction", GUARDED)
+def test_the_same_among_lanes_that_run_apart_by_a_guard_that_differs_since_others_did(
+    instruction: str,
+) -> None:
+    """The guard is alike in all lanes but for a number that lanes of another branch have changed."""
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 x, .param .u64 y) {{
+.reg .b32 %a, %b, %t, %odd, %z; .reg .b64 %in, %at, %step, %both; .reg .pred %p, %q, %some;
+ld.param.u64 %in, [x]; ld.param.u64 %at, [y]; mov.u32 %t, %tid.x; mul.wide.u32 %step, %t, 8; add.u64 %at, %at, %step;
+ld.global.u64 %both, [%in]; mov.u32 %z, 1; and.b32 %odd, %t, 1; setp.eq.u32 %q, %odd, 0; @%q bra meet; mov.u32 %z, 2;
+meet: setp.eq.u32 %p, %z, 2; setp.gt.u32 %some, %t, 15; @%some bra done; mov.u32 %a, 5; mov.u32 %b, 9;
+@%p {instruction}
+st.global.v2.u32 [%at], {{%a, %b}};
+done: st.global.u32 [%at+256], %z; ret; }}"""
+    out, lanes = np.zeros((64, 2), np.uint32), np.arange(16)
+    tw.Kernel.from_ptx(text, "k")(1, 32, [np.array([21, 42], np.uint32), out], device=tw.device("emulator"))
+    for place, (before, after) in enumerate(zip((5, 9), GUARDED[instruction], strict=True)):
+        wanted = np.where(lanes % 2, lanes if after is None else after, before)
+        np.testing.assert_array_equal(out[:16, place], wanted)
