@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import ml_dtypes
@@ -374,15 +375,12 @@ def test_the_results_overlap_nothing_else() -> None:
     ):
         with pytest.raises(ArgumentError, match=message):
             tw.batched_matmul(a, b, out, device="emulator")
-    line = np.zeros(32, ml_dtypes.float8_e4m3fn)
-    last, behind = (
-        line[15:31].reshape(4, 4),
-        line[16:].reshape(4, 4),
-    )  # of the operand's last byte, and of none
-    given = [line[:16].reshape(4, 4)], [line[:16].reshape(4, 4)]
-    tw.batched_matmul(*given, [behind], device="emulator")
-    with pytest.raises(ArgumentError, match="out must not overlap a"):
-        tw.batched_matmul(*given, [last], device="emulator")
+    line = np.zeros(48, ml_dtypes.float8_e4m3fn)
+    operands = [line[16:32].reshape(4, 4)], [line[16:32].reshape(4, 4)]
+    for at in (0, 32, 1, 31):  # before and behind the operand, and with its first and its last byte
+        result = [line[at : at + 16].reshape(4, 4)]
+        with nullcontext() if at % 16 == 0 else pytest.raises(ArgumentError, match="out must not overlap a"):
+            tw.batched_matmul(*operands, result, device="emulator")
     wide = np.zeros((4, 40), "float32")  # one result reaches around another, and into an operand behind that
     around, between = wide[:, :4], wide[0, 8:24].reshape(4, 4)
     with pytest.raises(ArgumentError, match="out must not overlap a"):
