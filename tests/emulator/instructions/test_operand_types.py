@@ -85,6 +85,10 @@ def test_an_instruction_takes_the_operands_that_the_assembler_takes(row: dict[st
         ("popc.b32 %r0|%r1, %r2;", "popc.b32: it has 1 results"),
         ("mad.wide.u64 %l0, %l1, %l2, %l0;", "mad.wide.u64: .wide fits types of 16 and 32 bits"),
         ("st.global.b64 [%l0], 0f3f800000;", "a floating-point number stands where .b64 wants an integer"),
+        # A sum of a register and a number is read, and is nothing to write to.
+        ("mov.u32 %r0+4, %r1;", "mov.u32: its destination must be a register"),
+        ("ld.global.u32 %r0-4, [%l0];", "ld.global.u32: its destination must be a register"),
+        ("@%p atom.global.add.u32 %r0+0, [%l0], 1;", "atom.global.add.u32: its destination must be a register"),
     ],
 )
 def test_what_is_said_of_an_operand_that_does_not_fit(instruction: str, why: str) -> None:

@@ -75,7 +75,7 @@ def check(
 @thorough_example((70, 90, 400), "nt", PAIRS[1], 128, 1, True, (0,) * 4, (2, 3), "mma")
 @example((70, 90, 400), "tn", PAIRS[2], 1, -1, False, (1, 3, 1, 3), (), "general")
 @example((9, 300, 400), "nt", WIDENED[0], 0, 128, False, (0,) * 4, (), None)  # weights that are widened
-@example((200, 130, 700), "nn", WIDENED[1], 1, 0, True, (0,) * 4, (2, 3), "wgmma")
+@thorough_example((200, 130, 700), "nn", WIDENED[1], 1, 0, True, (0,) * 4, (2, 3), "wgmma")
 @thorough_example((70, 90, 400), "nt", WIDENED[2], 0, 1, False, (0,) * 4, (), "mma")
 @thorough_example((70, 90, 400), "tn", WIDENED[3], 128, 0, False, (1, 3, 1, 3), (2, 3), "general")
 @example((130, 200, 400), "nt", INTEGERS, 1, 128, True, (0,) * 4, (), "wgmma")
@@ -148,7 +148,7 @@ CASES = [
 ]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("types", "size", "lines", "candidate"), CASES)
 def test_proposed_tiles_clusters_and_parts_of_k(
     types: tuple[str, str], size: tuple[int, int, int], lines: tuple[int, int], candidate: Any
@@ -183,7 +183,7 @@ def test_tiles_and_parts_that_begin_inside_of_a_scale(
     check(a, b, left, right.T, specs=(KERNELS[kernel],), **settings)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("gpu", "kernel", "lines", "types"),
     [
