@@ -33,12 +33,24 @@ from tests.printed_results import (
     TUNED,
     VERDICT,
 )
-from tilewise.bench.gemm_cases import SUITES
+from tilewise.bench.dispatch import BUDGETS as DISPATCH_BUDGETS
+from tilewise.bench.emulator import Sizes as EmulatorSizes
+from tilewise.bench.gemm_cases import SUITES, GemmCase
+from tilewise.bench.plan_compiling import PRODUCTS
 from tilewise.bench.plans import PROBLEMS
+from tilewise.bench.toolchain import ARCHS
+from tilewise.bench.toolchain import BUDGETS as TOOLCHAIN_BUDGETS
+from tilewise.bench.torch_training import KINDS
 from tilewise.bench.train_bench import SIZES
+from tilewise.bench.trial import example_size
+from tilewise.cli import draw
 from tilewise.cli.main import main
 from tilewise.cli.parser import _ARGUMENTS, COMMANDS, parse
+from tilewise.kernels import RUNGS
+from tilewise.nn import TrainingOptions
 from tilewise.nn.float64_model import LossCurves
+from tilewise.operands import Operands
+from tilewise.planner.measured import describe_operands
 
 GOLDEN = Path(__file__).parent / "golden" / "printed"
 COMMAND = "python -m tests.printed"
@@ -53,6 +65,10 @@ _EVERYWHERE: Mapping[str, Any] = {
     "tilewise.bench.toolchain.version": lambda: (13, 9),
     "tilewise.bench.emulator.blas_name": lambda: "a BLAS",
 }
+
+
+# Asked for again and again, or given what only this machine has.
+_NOT_NOTED = ("versions", "has_mnist")
 
 
 @dataclass(frozen=True)
@@ -93,41 +109,66 @@ _CURVES = (LossCurves([2.5, 1.25], [2.5, 1.375], 0.625), LossCurves([2.5], [2.0]
 def _cases() -> Iterator[Case]:
     lines: tuple[str, ...]
     for name, demo in DEMOS.items():
-        yield Case(f"demo {name}", ("demo", "demo --json"), {"tilewise.cli.commands.run_demo": _gives(demo)})
+        lines = ("demo", "demo --json --device gpu:3 --arch sm_75 --seed 0")
+        yield Case(f"demo {name}", lines, {"tilewise.cli.commands.run_demo": _gives(demo)})
+    yield Case(
+        "ladder", ("ladder", *(f"ladder {rung}" for rung in ("03_simple", "04_tiled", "13_warp_specialised")))
+    )
     for name, trial in TRIALS.items():
         instead = {
             "tilewise.cli.commands.resolve": _gives(_DEVICE),
             "tilewise.cli.commands.try_rung": _gives(trial),
         }
-        yield Case(f"run {name}", ("run 04_tiled", "run 04_tiled --json"), instead)
+        lines = (
+            "run 04_tiled --seed 0",
+            "run 04_tiled --device gpu:3 -m 7 -n 9 --set tile=16 --seed 8 --json",
+        )
+        yield Case(f"run {name}", lines, instead)
     for name, report in REPORTS.items():
-        lines = ("doctor", "doctor --json")
+        lines = ("doctor", "doctor --json --clear-cache")
         yield Case(f"doctor {name}", lines, {"tilewise.cli.commands.examine": _gives(report)})
-    lines = ("bench toolchain", "bench toolchain --json", "bench toolchain --markdown")
+    lines = (
+        "bench toolchain",
+        "bench toolchain --json --repeats 3",
+        "bench toolchain --markdown --arch sm_80 --arch sm_75",
+    )
     for name, times in TOOLCHAIN.items():
         yield Case(f"bench toolchain {name}", lines, {"tilewise.cli.commands.bench_toolchain": _gives(times)})
-    lines = ("bench emulator", "bench emulator --json", "bench emulator --markdown")
+    lines = ("bench emulator", "bench emulator --json --quick", "bench emulator --markdown --repeats 3")
     for name, speeds in EMULATOR.items():
         yield Case(f"bench emulator {name}", lines, {"tilewise.cli.commands.bench_emulator": _gives(speeds)})
     for name, calls in DISPATCH.items():
         instead = {"tilewise.cli.bench_commands.bench_dispatch": _gives(calls)}
-        yield Case(f"bench dispatch {name}", ("bench dispatch", "bench dispatch --json"), instead)
+        yield Case(
+            f"bench dispatch {name}", ("bench dispatch", "bench dispatch --json --repeats 16"), instead
+        )
     instead = {
         "tilewise.devices.gpu.open": _gives(_DEVICE),
         "tilewise.bench.plans.bench_plans": _gives(TIMES),
     }
     yield Case("bench plans", ("bench plans", "bench plans --json"), instead)
     instead = {"tilewise.bench.train_bench.bench_train": _gives(TRAINING)}
-    yield Case("bench train", ("bench train", "bench train --momentum 0.5", "bench train --json"), instead)
+    lines = (
+        "bench train",
+        "bench train --momentum 0",
+        "bench train --json --hidden 64 --hidden 32 --repeats 16",
+    )
+    yield Case("bench train", lines, instead)
     for name, figures in GEMM.items():
         instead = {"tilewise.cli.gemm_command.bench_gemm": _gives(figures)}
-        yield Case(f"bench gemm {name}", ("bench gemm", "bench gemm --json"), instead)
+        lines = (
+            "bench gemm --suite decode",
+            "bench gemm --json --shape 2x3x4:nt --dtype float32 --repeats 16",
+        )
+        yield Case(f"bench gemm {name}", (lines[0], f"{lines[1]} --sustained --arithmetic tf32"), instead)
     yield from _product_cases()
     instead = {
         "tilewise.cli.train_command.resolve": _gives(_DEVICE),
+        "tilewise.cli.train_command.has_mnist": _gives(False),
         "tilewise.cli.train_command.load_digits": _gives(None),
         "tilewise.cli.train_command.compare_curves": _in_turn(*_CURVES),
         "tilewise.cli.train_command.train": _gives(TRAINED),
+        "tilewise.cli.train_command.load_checkpoint": _gives(TRAINED),
         "tilewise.cli.train_command._write_pictures": _gives(["learning.svg", "comparison.svg"]),
     }
     lines = (
@@ -135,6 +176,7 @@ def _cases() -> Iterator[Case]:
         "train mnist --compare 2 --out a",
         "train mnist --compare 1",
         "train mnist --json",
+        "train mnist --data folder --limit 96 --seed 0 --momentum 0 --decay 0 --resume a.npz --device gpu:3",
     )
     yield Case("train", (*lines, "train mnist --json --compare 2"), instead)
 
@@ -146,19 +188,31 @@ def _product_cases() -> Iterator[Case]:
         "tilewise.cli.plan_command.list_plans": _gives((PLANS, REFUSED)),
         "tilewise.cli.plan_command.judge_plan": _gives(VERDICT),
     }
-    lines = ("plan -m 96 -n 80 -k 112", "plan -m 96 -n 80 -k 112 --most 1", "plan -m 96 -n 80 -k 112 --json")
+    lines = (
+        "plan -m 96 -n 80 -k 112",
+        "plan -m 96 -n 80 -k 112 --most 1 --dtype float16 --b-dtype int8 --result float32 --gpu a100 --no-copy",
+        "plan -m 96 -n 80 -k 112 --json --dtype float32 --arithmetic tf32 --batch 3 --layout nt",
+    )
     yield Case("plan", lines, instead)
     instead = {
         "tilewise.cli.tune_command.resolve": _gives(_DEVICE),
-        "tilewise.cli.tune_command.target_of_device": _gives(None),
+        "tilewise.cli.tune_command.target_of_device": _gives(SimpleNamespace(name="a target")),
         "tilewise.cli.tune_command.file_of": _gives(Path("plans.json")),
         "tilewise.cli.tune_command.tune": _in_turn(*TUNED),
         "tilewise.cli.tune_command.read": _gives(KEPT),
         "tilewise.cli.tune_command.forget": _gives(2),
+        "tilewise.cli.tune_command.merge": _gives(None),
         "tilewise.planner.measured.versions": lambda: "tilewise 0.0, NVRTC 13.9",
     }
     two = " ".join(["96x80x112"] * len(TUNED))
-    lines = (f"tune {two}", f"tune {two} --json", "tune --list", "tune --list --json")
+    how = "--dtype float16 --b-dtype int8 --result float32 --arithmetic f16 --most 3 --seconds 0.5 --again --device gpu:3"
+    lines = (
+        f"tune {two}",
+        f"tune {two} --json",
+        f"tune 7x96x80x112:tn {how}",
+        *["tune 8x8x8"] * (len(TUNED) - 1),
+    )
+    lines = (*lines, "tune --list", "tune --list --json", "tune --merge a.json --device gpu:2")
     yield Case("tune", (*lines, "tune --forget", "tune --forget --json"), instead)
     instead = instead | {
         "tilewise.cli.tune_command.file_of": _gives(None),
@@ -173,16 +227,59 @@ CASES = {case.name: case for case in _cases()}
 
 
 def show(case: Case) -> str:
-    """Each command line of a case, what it prints, and the code that it ends with."""
+    """Each command line of a case, what it prints, the code that it ends with, lines with a style, and what it calls."""
     shown = []
+    styled: list[str] = []
+    called: list[str] = []
+
+    def print_line(text: str = "", style: str = "", hanging: int = 0) -> None:
+        print_it(text, style, hanging)
+        styled.extend([f"{style}: {text}\n"] if style else [])
+
+    print_it = draw.line
     with contextlib.ExitStack() as stack:
-        for name, value in {**_EVERYWHERE, **case.instead}.items():
+        for name, value in _EVERYWHERE.items():
             stack.enter_context(mock.patch(name, value))
+        for name, value in case.instead.items():
+            stack.enter_context(mock.patch(name, _noted(name.rpartition(".")[2], value, called)))
+        stack.enter_context(mock.patch("tilewise.cli.draw.line", print_line))
         for line in case.lines:
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                code = main(line.split())
-            shown.append(f"$ tilewise {line}\n{out.getvalue()}exit code {code}\n")
+            styled.clear()
+            called.clear()
+            words = ["tilewise", *line.split()]
+            with contextlib.redirect_stdout(io.StringIO()) as out, mock.patch("sys.argv", words):
+                code = main(words[1:])
+            shown.append(
+                f"$ tilewise {line}\n{out.getvalue()}exit code {code}\n{''.join([*styled, *called])}"
+            )
     return "\n".join(shown)
+
+
+def _noted(name: str, function: Callable[..., Any], called: list[str]) -> Callable[..., Any]:
+    """A function that notes what it is called with, but for functions that tell of progress."""
+    if name in _NOT_NOTED:
+        return function
+
+    def call(*given: Any, **named: Any) -> Any:
+        told = [_told(one) for one in given]
+        told += [f"{key}={_told(one)}" for key, one in named.items() if not callable(one)]
+        called.append(f"called {name}({', '.join(told)})\n")
+        return function(*given, **named)
+
+    return call
+
+
+def _told(value: Any) -> str:
+    """A value of a call in short: numbers and words whole, larger things by their name or their type."""
+    if isinstance(value, Operands):
+        return f"<{describe_operands(value)}>"
+    if isinstance(value, GemmCase):
+        return f"<{value} {value.layout}>"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_told, value))}]"
+    if value is None or isinstance(value, str | int | float | dict | TrainingOptions | EmulatorSizes):
+        return repr(value)
+    return f"<{getattr(value, 'name', type(value).__name__)}>"
 
 
 def file_of(case: Case) -> Path:
@@ -255,7 +352,7 @@ MEASURED = GOLDEN / "measured.txt"
 
 
 def list_measured() -> str:
-    """The products that ``bench gemm`` and ``bench plans`` measure, and the networks of ``bench train``."""
+    """The products and networks that benchmarks measure, and the budgets of what takes time."""
     lines = []
     for suite, cases in SUITES.items():
         lines.append(f"bench gemm, {suite}:")
@@ -263,6 +360,13 @@ def list_measured() -> str:
         assert all(case.suite == suite for case in cases)
     lines += ["bench plans:", *(f"  {' '.join(map(str, problem))}" for problem in PROBLEMS)]
     lines.append(f"bench train: {' '.join(map(str, SIZES))}")
+    lines += [f"  beside {name}, weights of {kept}" for name, kept in KINDS.items()]
+    for rung in RUNGS.values():
+        on_gpu, emulated = ("×".join(map(str, example_size(rung, where))) for where in (True, False))
+        lines.append(f"run {rung.name}: {on_gpu}, on the emulator {emulated}")
+    lines.append(f"bench toolchain: {' '.join(ARCHS)}")
+    lines += [f"  a plan on {one.gpu}: {one.name}" for one in PRODUCTS]
+    lines += [f"{name}: at most {most:g}" for name, most in {**TOOLCHAIN_BUDGETS, **DISPATCH_BUDGETS}.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -186,6 +186,69 @@ def test_slices_are_long_and_have_their_load(monkeypatch: pytest.MonkeyPatch, tm
         assert timing.loads[name].clock_mhz == 1500 and timing.loads[name].watts == 600.5
     per_slice = cuda.replayed.count(OURS) / 3 * 4 * SECONDS[OURS]
     assert per_slice == pytest.approx(0.2, rel=0.05)
+    monkeypatch.setitem(SECONDS, OURS, 1.0)  # longer than a slice: once is enough
+    cuda.replayed.clear()
+    (seconds,) = stage.measure({OURS: graphs[OURS]}, 4, 1).seconds[OURS]
+    assert seconds == pytest.approx(1.0) and cuda.replayed == [OURS] * 3  # to load it, to count, and timed
+
+
+def test_a_gpu_is_loaded_for_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every graph in turn, and once at least."""
+    now = [0.0]
+    cuda = CountingCuda()
+    monkeypatch.setattr(gemm_timing, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(CountingCuda, "synchronize", lambda *_: now.__setitem__(0, now[0] + 1))
+    stage = stage_on(cuda)
+    graphs = {name: stage.capture(cuda.product(name), 1, 1) for name in SECONDS}
+    for seconds, turns in ((0.0, 1), (2.5, 3), (3.0, 3)):
+        cuda.replayed.clear()
+        stage._load(graphs, seconds)
+        assert cuda.replayed == [*SECONDS] * turns
+
+
+def test_a_capture_comes_after_what_runs_and_before_what_follows() -> None:
+    told: list[str] = []
+
+    class Stream:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def wait_stream(self, other: Stream) -> None:
+            told.append(f"{self.name} waits for {other.name}")
+
+    @contextlib.contextmanager
+    def switch(stream: Stream) -> Iterator[None]:
+        told.append(f"on {stream.name}")
+        yield
+        told.append("back")
+
+    cuda = SimpleNamespace(
+        Stream=lambda _place: Stream("ours"), current_stream=lambda _place: Stream("usual"), stream=switch
+    )
+    stage = CudaStage(SimpleNamespace(cuda=cuda), cast("Any", SimpleNamespace(ordinal=0)))
+    with stage._on_stream():
+        told.append("start")
+    assert told == ["ours waits for usual", "on ours", "start", "back", "usual waits for ours"]
+
+
+def test_a_figure_within_its_budget_is_not_over_it() -> None:
+    """To the digit; and what is not measured is neither."""
+    names = ("share_us", "fused_share_us", "own_us", "prepared_us")
+    given: dict[str, Any] = dict.fromkeys(("date", "rounds", "compiled", "tensors", "share_alloc_us"))
+    given |= dict.fromkeys(("python_frames", "allocations", "share_us", "fused_share_us"))
+    for name in names:
+        for more, over in ((0.0, []), (1e-9, [name])):
+            times = dispatch.DispatchTimes(**given | {name: dispatch.BUDGETS[name] + more})
+            assert times.over_budget == over and times.ratios == {}
+    for name, (ours, theirs) in {
+        "with_out": ("call_us", "torch_us"),
+        "without_out": ("call_alloc_us", "torch_alloc_us"),
+        "linear": ("linear_us", "torch_linear_us"),
+    }.items():
+        for more, over in ((0.0, []), (1e-9, [name])):
+            ratio = dispatch.BUDGETS[name] + more
+            times = dispatch.DispatchTimes(**given | {ours: 8 * ratio, theirs: 8.0})
+            assert times.ratios == {name: ratio} and times.over_budget == over
 
 
 def test_calls_in_turns_are_timed_without_the_loop_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tilewise.bench import plan_trials, plans
+from tilewise.bench import plan_trials, plans, tune
 from tilewise.bench.plan_trials import ReadyPlan, _even_groups, time_in_turns
 from tilewise.cli.main import main
 from tilewise.devices import gpu
 from tilewise.errors import DeviceUnavailable
+from tilewise.interop import numpy_dtype
 from tilewise.operands import Operands
 from tilewise.planner import Candidate, list_candidates, operands_of
 from tilewise.planner.target import Target, target_of
@@ -216,3 +217,146 @@ def test_a_graph_holds_as_many_launches_as_last_two_milliseconds(
     assert (ready.count, ready.sample.tolist(), device.sizes) == (count, [*range(10)], [1])
     ready.launch()
     assert device.told[-1] == "replay"
+
+
+# ── what is compared, and what is kept ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("problem", "apart"),
+    [
+        ({"dtype": "float32"}, 2.0**-12), ({"dtype": "bfloat16"}, 2.0**-6), ({"dtype": "float16"}, 2.0**-6),
+        ({"dtype": "float64"}, 2.0**-40), ({"dtype": "complex64"}, 2.0**-12), ({"dtype": "complex128"}, 2.0**-40),
+        ({"dtype": "float16", "result": "float32"}, 2.0**-6), ({"dtype": "float32", "result": "float16"}, 2.0**-6),
+        ({"dtype": "float8_e4m3fn", "result": "float8_e4m3fn"}, 2.0**-2), ({"dtype": "float8_e4m3fn", "result": "float32"}, 2.0**-6),
+        ({"dtype": "float16", "arithmetic": "f16"}, 2.0**-4), ({"dtype": "float32", "arithmetic": "tf32"}, 2.0**-8),
+        ({"dtype": "float32", "arithmetic": "exact32"}, 2.0**-12),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_results_agree_within_some_roundings_of_the_largest(problem: dict[str, Any], apart: float) -> None:
+    """The bound itself is within; where one has no number the other has to have none, too."""
+    operands = operands_of(4, 4, 4, **problem)
+
+    def agree(one: list[float], other: list[float]) -> bool:
+        held = [ReadyPlan(lambda: None, 1, np.array(values), None) for values in (one, other)]
+        assert held[0].agrees_with(held[1], operands) is held[1].agrees_with(held[0], operands)
+        return held[0].agrees_with(held[1], operands)
+
+    assert agree([4.0, 1.0], [4.0, 1.0 + 4 * apart]) and not agree([4.0, 1.0], [4.0, 1.0 + 4.001 * apart])
+    assert agree([4.0, np.nan, np.inf], [4.0, np.nan, -np.inf]) and agree([], [])
+    assert not agree([4.0, np.nan], [4.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "on_gpu", "count"),
+    [
+        (120 << 20, True, 2), ((120 << 20) + 1, True, 2), (1 << 40, True, 2), (60 << 20, True, 3), ((60 << 20) + 1, True, 2),
+        (20 << 20, True, 7), (17 << 20, True, 8), (1, True, 8), (0, True, 8), (1, False, 1),
+    ],
+)  # fmt: skip
+def test_sets_of_arrays_outgrow_a_cache_and_are_eight_at_most(
+    nbytes: int, on_gpu: bool, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = iter([nbytes, 0])
+    monkeypatch.setattr(plan_trials, "_numbers", lambda *_: SimpleNamespace(nbytes=next(given)))
+    monkeypatch.setattr(plan_trials.ProductArrays, "_make_set", lambda _self: {})
+    device = cast("Any", SimpleNamespace(runs_on_gpu=on_gpu))
+    arrays = plan_trials.ProductArrays(device, operands_of(8, 8, 8))
+    assert len(arrays._sets) == count and {*arrays.host} == {"a", "b"}
+
+
+def test_elements_from_the_first_to_the_last_in_memory_are_counted() -> None:
+    usual = operands_of(3, 5, 7, batch=2)
+    a = usual.a
+    for one, first, size in (
+        (a, 0, 2 * 3 * 7), (replace(a, row_stride=10), 0, 21 + 2 * 10 + 6 + 1), (replace(a, row_stride=-7, stack=(0,)), 14, 21),
+        (replace(a, row_stride=0, column_stride=0, stack=(0,)), 0, 1), (replace(a, rows=0), 0, 1),
+        (replace(a, column_stride=-1, stack=(-21,)), 6 + 21, 42),
+    ):  # fmt: skip
+        assert plan_trials._reach(one, usual) == (first, size)
+
+
+def test_random_numbers_are_repeated_beyond_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that large operands take no time; integers are several, and of complex numbers both parts."""
+    monkeypatch.setattr(plan_trials, "_BLOCK", 500)
+    for dtype in ("float32", "bfloat16", "int32", "complex64"):
+        a = operands_of(8, 8, 8, dtype=dtype).a
+        found = plan_trials._numbers(np.random.default_rng(1), 1200, a).astype("complex128")
+        assert found.shape == (1200,) and np.array_equal(found[:500], found[500:1000])
+        drawn = np.random.default_rng(1).standard_normal(500)
+        kept = (
+            (drawn * 16).astype("int32")
+            if dtype == "int32"
+            else drawn.astype(numpy_dtype(a.dtype)).astype("complex128")
+        )
+        assert np.array_equal(found[:500].real, kept.real)
+        assert bool(np.std(found.imag) > 0.9) is (dtype == "complex64")
+        assert not np.array_equal(found.imag, found.real)
+
+
+def test_a_sample_of_a_large_result_skips_an_even_number_of_elements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else of a matrix with an even number of columns some would never be looked at."""
+    monkeypatch.setattr(plan_trials, "_SAMPLE", 4)
+    device = SimpleNamespace(empty=lambda shape, dtype: SimpleNamespace(ptr=0))
+    bound = cast("Any", lambda addresses: None)
+    bound.workspace_bytes = 0
+    for count, step in ((3, 1), (7, 1), (8, 3), (12, 3), (16, 5)):
+        arrays = SimpleNamespace(
+            device=device, addresses=lambda _: {}, poison=lambda: None, result=lambda n=count: np.arange(n)
+        )
+        ready = plan_trials.make_ready(bound, 1.0, cast("Any", arrays))
+        assert ready.count == 1 and ready.sample.tolist() == [*range(0, count, step)]
+
+
+@pytest.mark.parametrize(
+    ("times", "agree", "final", "again", "kept"),
+    [
+        ([2.0, 1.0, 1.08, 1.09], "1111", [1, 2, 0], [1.0, 0.5, 3.0], 2),
+        ([1.0, 2.0], "11", [0], [1.0], 0),
+        ([3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], "1111111", [1, 2, 3, 4, 5, 0], [1, 1, 1, 1, 0.5, 3], 5),
+        ([3.0, 1.0, 2.0], "101", [2, 0], [2.0, 3.0], 2),
+        ([1.01, 1.0], "11", [1, 0], [1.0, 1.01], 1),
+        ([1.01, 1.0], "11", [1, 0], [1.0, 1.0099], 0),
+    ],
+)
+def test_the_fastest_are_timed_once_more_and_the_predicted_best_with_them(
+    times: list[float], agree: str, final: list[int], again: list[float], kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Those that are within 8 % of the fastest, five at most; another than the predicted best has to gain 1 %."""
+    timed: list[tuple[list[int], int, float]] = []
+    answers = iter([times, again])
+    ready = [
+        SimpleNamespace(number=i, agrees_with=lambda _one, _operands, right=right: right == "1")
+        for i, right in enumerate(agree)
+    ]
+    waiting = iter(ready)
+
+    def time_them(_device: object, plans: list[Any], rounds: int, until: float) -> list[float]:
+        timed.append(([one.number for one in plans], rounds, until))
+        return [*next(answers)]
+
+    monkeypatch.setattr(tune, "ProductArrays", lambda *_: None)
+    monkeypatch.setattr(tune, "bind_all", lambda _device, _operands, candidates, _until: candidates)
+    monkeypatch.setattr(tune, "make_ready", lambda *_: next(waiting))
+    monkeypatch.setattr(tune, "time_in_turns", time_them)
+    prediction = SimpleNamespace(seconds=1.0)
+    candidates = [
+        SimpleNamespace(spec=SimpleNamespace(name=f"k{i}"), prediction=prediction, plan=lambda *_, i=i: i)
+        for i in range(len(times))
+    ]
+    steps: list[Any] = []
+    device: Any = SimpleNamespace(synchronize=lambda: None)
+    operands = operands_of(8, 8, 8)
+    found = tune._try_all(
+        operands, device, cast("Any", None), cast("Any", candidates), np.inf, lambda *step: steps.append(step)
+    )
+    assert timed == [([*range(len(times))], 3, np.inf), (final, 9, np.inf)]
+    expected = dict(enumerate(times)) | dict(zip(final, again, strict=True))
+    assert [(one.plan, one.seconds, one.agrees) for one in cast("Any", found)] == [
+        (i, expected[i], right == "1") for i, right in enumerate(agree)
+    ]
+    assert tune._fastest(found) == kept
+    assert steps == [(i, len(times), f"{operands.problem()}: k{i}") for i in range(len(times))]

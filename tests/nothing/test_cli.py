@@ -27,17 +27,25 @@ from tests.terminal import in_terminal
 from tilewise.bench.demo import run_demo
 from tilewise.bench.doctor import VARIABLES
 from tilewise.bench.environment import PACKAGES
+from tilewise.bench.file_run import OutputSpec
+from tilewise.bench.launch_spec import LaunchSpec
 from tilewise.bench.plan_compiling import PlannedProduct
 from tilewise.bench.product import random_operands
 from tilewise.bench.rung_cards import whole_source
 from tilewise.bench.toolchain import CompileTime, ToolchainTimes, bench_toolchain
 from tilewise.cli import commands, draw
 from tilewise.cli import parser as cli_parser
-from tilewise.cli.launch_options import rung_size
+from tilewise.cli.launch_options import (
+    is_file,
+    launch_spec,
+    output_spec,
+    refuse_file_options,
+    rung_size,
+)
 from tilewise.cli.launch_options import settings as settings_of
 from tilewise.cli.main import main
 from tilewise.cli.parser import COMMANDS
-from tilewise.errors import DeviceError, DeviceUnavailable
+from tilewise.errors import ArgumentError, DeviceError, DeviceUnavailable
 from tilewise.kernel import Kernel
 from tilewise.kernels import RUNGS as SPECS
 from tilewise.launch import Launch
@@ -185,8 +193,14 @@ def test_a_printed_source_is_the_same_kernel(name: str) -> None:
     assert printed.resources == spec.kernel(spec.needs).resources
 
 
-def test_demo_checks_every_rung(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
+def test_demo_checks_every_rung(
+    capsys: pytest.CaptureFixture[str], device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[Any] = []
+    monkeypatch.setattr(draw, "progress", lambda _title: contextlib.nullcontext(lambda *it: steps.append(it)))
     code, out, err = run(capsys, "demo", "--seed", "7")
+    names = ["tw.matmul", *RUNGS]
+    assert steps == [(done, 4, name) for done, name in enumerate(names)]
     lines = [line.split() for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert out.startswith("tw.matmul(a, b), 384×320×256 float32, sums in float32\n  chose ")
@@ -248,8 +262,9 @@ def test_ladder_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_demo_as_json(capsys: pytest.CaptureFixture[str], device: FakeDevice) -> None:
-    found = run_json(capsys, "demo")
+    found = run_json(capsys, "demo", "--seed", "0")
     assert (found["ok"], found["device"], found["not_run_because"]) == (True, "fake", None)
+    assert (found["seed"], [item["seed"] for item in found["rungs"][:2]]) == (0, [0, 1])
     assert [item["correct"] for item in found["rungs"]] == [True, True, None]
     plan = found["matmul"]["plan"]
     chosen = f"chose {plan['kernel']}, block tile {'×'.join(map(str, plan['tiles']['block']))}"
@@ -302,11 +317,15 @@ def test_bench_as_json_and_into_a_file(
     )
     few = functools.partial(bench_toolchain, rungs=RUNGS, products=products)
     monkeypatch.setattr(commands, "bench_toolchain", few)
+    steps: list[Any] = []
+    monkeypatch.setattr(draw, "progress", lambda _title: contextlib.nullcontext(lambda *it: steps.append(it)))
     file, began = tmp_path / "times.json", time.perf_counter()
     found = run_json(capsys, "bench", "toolchain", "--arch", "sm_75", "--repeats", "1", "--out", str(file))
     assert found["measured"] == "toolchain"
     found = found["result"]
     assert json.loads(file.read_text()) == found
+    names = ["import tilewise", "02_one_block for sm_75", "04_tiled for sm_75", "float16 nn 64³ on t4"]
+    assert steps == [(done, 4, name) for done, name in enumerate(names)]
     assert datetime.date.fromisoformat(found["date"]) and found["repeats"] == 1
     assert [row["rung"] for row in found["rungs"]] == ["02_one_block", "04_tiled"]
     assert all(0 < row["cached_ms"] < row["cold_ms"] for row in found["rungs"])
@@ -440,6 +459,90 @@ def test_wrong_use_is_one_line_and_code_2(
         plain = json.loads(out)
         assert plain["schema"] == draw.SCHEMA and plain["exit_code"] == 2
         assert plain["error"]["message"] in err
+
+
+ONLY = {
+    "--quick": ("emulator", []), "--arch": ("toolchain", ["sm_75"]), "--suite": ("gemm", ["large"]), "--shape": ("gemm", ["1x1x1"]),
+    "--dtype": ("gemm", ["float32"]), "--sustained": ("gemm", []), "--hidden": ("train", ["32"]), "--momentum": ("train", ["0"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ONLY)
+def test_an_option_of_one_measurement_is_none_of_the_others(
+    capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    owner, value = ONLY[option]
+    for what in {"toolchain", "emulator", "dispatch", "gemm", "plans", "train"} - {owner}:
+        code, _, err = run(capsys, "bench", what, option, *value)
+        said = f"{option} is for {owner}; leave it out, or measure {owner}"
+        assert (code, err) == (2, f"tilewise: error: {said}\n")
+
+
+def test_the_rules_of_a_command_are_told_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = (
+        "product must be given, such as 4096x4096x4096, or one of --list, --merge and --forget in its place"
+    )
+    markdown = "--markdown is for toolchain and emulator; leave it out"
+    for line, said in (
+        ("tune", tuned),
+        ("tune 8x8x8 --list", f"{tuned}, not '8x8x8 and --list'"),
+        ("tune --forget --merge a", f"{tuned}, not '--forget and --merge'"),
+        ("bench plans --markdown", markdown),
+        ("bench train --markdown", markdown),
+        ("bench dispatch --markdown", markdown),
+        ("bench gemm --markdown", markdown),
+        ("bench toolchain --out /no/x.json", "--out must lie in a directory that exists, not '/no/x.json'"),
+        ("ladder --source", "--source needs the name of a rung; such as 04_tiled"),
+        ("explain ladder -o a.svg", "--output is where a picture goes, not 'a.svg'; say which by --figure, such as levels"),
+        ("profile", "target must be a rung or a .cu or .ptx file; such as 05_tiled_conflicted"),
+        ("profile a.cu --compare b c", "--compare takes the place of a target, not 'a.cu'"),
+        ("profile a.cu --csv --json", "--json and --csv are two ways to print; choose one"),
+        ("profile a.cu --csv --lines", "--csv and --lines are two ways to print; choose one"),
+        ("profile a.cu --csv --occupancy", "--csv and --occupancy are two ways to print; choose one"),
+        ("profile a.cu --metrics a,,b", "--metrics must name metrics, such as l1tex__*, not 'a,,b'"),
+        ("profile --compare a b --lines", "--compare compares metrics; leave --lines and --occupancy away"),
+        ("profile --compare a b --occupancy", "--compare compares metrics; leave --lines and --occupancy away"),
+        ("profile 04_tiled --seed 0", "--seed is for files: a rung is profiled on zeros; leave it out"),
+        ("profile a.cu --second", "--second is for --compare: it begins what the second launch has of its own"),
+        ("run a.cu --rtol 0", "--rtol and --atol are tolerances of --expect; give one, such as --expect ref.npy"),
+        ("run a.cu --atol 0", "--rtol and --atol are tolerances of --expect; give one, such as --expect ref.npy"),
+    ):  # fmt: skip
+        assert run(capsys, *line.split())[::2] == (2, f"tilewise: error: {said}\n"), line
+
+
+def test_each_option_of_a_file_is_refused_for_a_rung_and_of_a_rung_for_a_file() -> None:
+    file = {
+        "--grid": "1", "--block": "1", "--cluster": "1", "--arg": ["1"], "--kernel": "k", "--define": ["A"], "--include": ["."],
+        "--arch": "sm_75", "--shared": 1, "--timeout": 1.0, "--cooperative": True, "--output": ["y.npy"], "--expect": ["y.npy"],
+        "--rtol": 0.5, "--atol": 0.5, "--print": [0],
+    }  # fmt: skip
+    for option, value in file.items():
+        given = Namespace(**{{"--print": "show"}.get(option, option[2:]): value})
+        with pytest.raises(ArgumentError) as error:
+            refuse_file_options(given)
+        assert str(error.value) == f"{option} is for files; a rung has its own; it takes -m, -n, -k and --set"
+    refuse_file_options(Namespace(grid=None, arg=[], shared=0, cooperative=False))
+    for option, value in {"-m": 1, "-n": 1, "-k": 1, "--set": ["a=1"]}.items():
+        given = Namespace(compare=None, **{option.strip("-"): value})
+        with pytest.raises(ArgumentError) as error:
+            launch_spec(given, "a.cu")
+        assert str(error.value) == f"{option} is for rungs; a file takes --grid, --block and --arg"
+
+
+def test_the_options_of_a_launch_are_passed_on_each_as_what_it_is() -> None:
+    line = (
+        "run a.cu --grid 1 --block 2 --kernel k --cluster 3 --shared 4 --arch sm_75 --arg 5 --arg 6 -D A=7 -I there "
+        "--seed 0 --cooperative -o y.npy --expect 1@2 --rtol 0.5 --atol 0.25 --print --print 2"
+    )
+    given = cli_parser.parse(line.split())
+    assert launch_spec(given, "a.cu") == LaunchSpec(
+        file="a.cu", grid="1", block="2", kernel="k", cluster="3", shared=4, arch="sm_75", args=["5", "6"], defines=["A=7"],
+        include=["there"], seed=0, cooperative=True,
+    )  # fmt: skip
+    assert output_spec(given) == OutputSpec(["y.npy"], ["1@2"], [0, 2], relative=0.5, absolute=0.25)
+    assert [is_file(name) for name in ("a.cu", "a/b", "04_tiled")] == [True, True, False]
 
 
 def limited_options(parser: ArgumentParser) -> Iterator[tuple[str, str, bool]]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -101,6 +104,115 @@ def test_a_duration_is_its_time_to_three_digits_without_an_exponent(seconds: flo
     size = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
     assert "e" not in number
     assert float(number) * size == pytest.approx(seconds, rel=0.0051, abs=0.5e-9)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.0, "0 ns"), (4e-10, "0 ns"), (9.994e-7, "999 ns"), (1e-6, "1 µs"), (1.2345e-5, "12.3 µs"), (9.994e-4, "999 µs"),
+        (9.996e-4, "1000 µs"), (1e-3, "1 ms"), (0.25, "250 ms"), (1.0, "1 s"), (61.26, "61.3 s"), (1234.5, "1234 s"),
+    ],
+)  # fmt: skip
+def test_a_duration_has_the_largest_unit_that_it_is_one_of(seconds: float, told: str) -> None:
+    assert draw.duration(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("cell", "style"),
+    [
+        ("yes", "green"), ("yes: all", "green"), ("ok", "green"), ("ok?", ""), ("no", ""), ("NO", "bold red"), ("NO: 3", "bold red"),
+        ("WRONG", "bold red"), ("failed", "bold red"), ("over: 5 ms", "bold red"), ("under", "bold red"), ("", ""), ("not over", ""),
+    ],
+)  # fmt: skip
+def test_a_verdict_in_a_table_has_its_colour(cell: str, style: str) -> None:
+    assert draw._style(cell) == style
+
+
+def test_a_line_too_wide_is_broken_between_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in a long word nor at a hyphen; what follows a break stands further in than what came before it."""
+    lines = in_terminal(monkeypatch, 12, lambda: draw.line("  a b-c-d-e-f-g abcdefghijklmnop h", hanging=3))
+    assert lines == ["  a", "     b-c-d-e-f-g", "     abcdefghijklmnop", "     h"]
+    assert in_terminal(monkeypatch, 8, lambda: draw.line("one two\nthree four")) == [
+        "one two",
+        "three",
+        "four",
+    ]
+
+
+@pytest.mark.parametrize(("columns", "has_room"), [(7, False), (8, True)])
+def test_a_text_fits_where_its_longest_line_does(
+    monkeypatch: pytest.MonkeyPatch, columns: int, has_room: bool
+) -> None:
+    found: list[bool] = []
+    in_terminal(monkeypatch, columns, lambda: found.append(draw.fits("1\n12345678\n12")))
+    in_terminal(monkeypatch, columns, lambda: found.append(draw.fits("")))
+    assert found == [has_room, True]
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert draw.fits("1" * 1000)
+
+
+def test_facts_are_in_two_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = {"a": "1", "longer": "word " * 5}
+    draw.facts(pairs)
+    assert capsys.readouterr().out.splitlines() == ["  a       1", "  longer  " + ("word " * 5).strip()]
+    lines = in_terminal(monkeypatch, 23, lambda: draw.facts(pairs))
+    assert lines == ["  a       1", "  longer  word word", "          word word", "          word"]
+
+
+def test_a_bar_is_moved_by_each_step_and_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+
+    class Bar:
+        def __init__(self, *columns: object, console: Any, transient: bool) -> None:
+            told.append((len(columns), console.stderr, transient))
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            told.append("end")
+
+        def add_task(self, what: str, total: int | None) -> int:
+            told.append((what, total))
+            return 3
+
+        def update(self, task: int, **step: object) -> None:
+            told.append((task, step))
+
+    monkeypatch.setattr(draw, "Bar", Bar)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with draw.progress("demo") as step:
+        step(1, 2, "second")
+    steps = {"completed": 1, "total": 2, "description": "second"}
+    assert told == [(5, True, True), ("", None), (3, steps), "end"]
+
+
+@pytest.mark.parametrize(
+    ("as_json", "as_markdown", "has_markdown", "printed"),
+    [
+        (False, False, True, ""), (True, False, True, "JSON"), (False, True, True, "| µ |"), (True, True, True, "JSON"),
+        (False, True, False, ""),
+    ],
+)  # fmt: skip
+def test_a_measurement_is_written_as_it_is_asked_for(
+    as_json: bool, as_markdown: bool, has_markdown: bool, printed: str,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    file, result = tmp_path / "a.json", {"figure": [1.5], "what": "µ"}
+    args = Namespace(out=str(file), json=as_json, markdown=as_markdown, what="gemm")
+    markdown = (lambda found: f"| {found['what']} |") if has_markdown else None
+    assert draw.write_result(args, result, markdown) is (as_json or as_markdown)
+    assert file.read_text("utf-8") == '{\n "figure": [\n  1.5\n ],\n "what": "\\u00b5"\n}\n'
+    out = capsys.readouterr().out
+    if printed != "JSON":
+        assert out == printed
+        return
+    whole = {"schema": 1, "command": "bench", "measured": "gemm", "result": result}
+    assert out == json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    draw.write_json_line("bench", {"measured": "gemm", "result": result})
+    assert capsys.readouterr().out == json.dumps(whole, ensure_ascii=False) + "\n"
 
 
 @pytest.mark.parametrize(("in_one", "columns"), [(True, 97), (False, 80)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -55,6 +56,70 @@ def test_a_rung_or_a_product_is_planned_as_it_is_asked_for(
         (3, 20),
     )
     assert "".join("n" if lies == "row" else "t" for lies in (problem.a_layout, problem.b_layout)) == layout
+
+
+@pytest.mark.parametrize("name", ["64x48.cu", "./64x48.ptx"])
+def test_a_file_whose_name_begins_as_a_product_does_is_a_file(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[Any] = []
+
+    def open_launch(words: Any, arch: str) -> None:
+        opened.append((words.file, words.grid, arch))
+        raise ToolError("that is enough")
+
+    monkeypatch.setattr(explain_command, "open_launch", open_launch)
+    assert main(["explain", name, "--grid", "2", "--block", "32", "--gpu", "t4"]) == 2
+    assert capsys.readouterr().err == "tilewise: error: that is enough\n"
+    assert opened == [(name, "2", "sm_75")]
+
+
+@pytest.mark.parametrize(
+    "option", ["-m 1", "-n 1", "-k 1", "--set a=1", "--dtype float32", "--seed 0", "--element 0,0", "--thread 0,0", "--line 1", "--trace a"]
+)  # fmt: skip
+def test_what_is_of_one_launch_is_none_of_the_ladder(
+    option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain_command, "explain_ladder", None)
+    assert main(["explain", "ladder", *option.split()]) == 2
+    said = f"{option.split()[0]} is for one launch; name a rung in place of the ladder"
+    assert capsys.readouterr().err == f"tilewise: error: {said}\n"
+
+
+def test_what_is_asked_for_is_said_and_what_is_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """In place of everything, each apart from the next; and each file where it was wanted, or by its figure's name."""
+    monkeypatch.chdir(tmp_path)
+    found = SimpleNamespace(
+        element=lambda row, column: f"element {row} {column}", thread=lambda block, thread: f"thread {block} {thread}",
+        line=lambda number: f"line {number}", figure=lambda name: f"picture {name}", html=lambda: "page", trace=lambda: "events",
+        to_dict=lambda: {"kernel": "k"}, subject=SimpleNamespace(title="a title"), verdict=["one", "two"],
+        panels=[SimpleNamespace(key="tiles", answer="an answer")], about=["three"],
+    )  # fmt: skip
+    asked: Any = []
+    monkeypatch.setattr(explain_command, "Explanation", SimpleNamespace)
+    monkeypatch.setattr(explain_command, "_explain", lambda _args, element: asked.append(element) or found)
+    more = "more: --html FILE for the page, --figure NAME, --element R,C, --thread B,T, --line N"
+    for line, said in (
+        ("--element 0,0 --thread 0,1 --line 1", "element 0 0\n\nthread 0 1\n\nline 1\n"),
+        ("--line 2", "line 2\n"),
+        ("--figure levels", "wrote levels.svg\n"),
+        ("--figure load -o a.svg --html b.html --trace c.json --line 3", "line 3\nwrote a.svg\nwrote b.html\nwrote c.json\n"),
+        ("", f"a title\none\ntwo\n\n  tiles  an answer\n\nthree\n{more}\n"),
+    ):  # fmt: skip
+        assert main(["explain", "04_tiled", *line.split()]) == 0
+        assert capsys.readouterr().out == said
+    files = {"levels.svg": "picture levels", "a.svg": "picture load", "b.html": "page", "c.json": "events"}
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == files
+    assert asked == [(0, 0), None, None, None, None]
+    assert main(["explain", "04_tiled", "--json", "--element", "3,4", "--html", "b.html"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    whole = {"kernel": "k", "files": ["b.html"], "element": "element 3 4"}
+    assert plain == {"schema": 1, "command": "explain", **whole}
+    assert main(["explain", "04_tiled", "--html", "no/b.html"]) == 2
+    said = "the output cannot be written: No such file or directory, not 'no/b.html'"
+    assert capsys.readouterr().err == f"tilewise: error: {said}\n"
 
 
 @pytest.mark.parametrize("option", ["--element", "--thread"])

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from tilewise.cli import train_command
 from tilewise.cli.main import main
+from tilewise.errors import ArgumentError
 from tilewise.nn import Network, TrainingOptions, training
 from tilewise.nn.training import EpochFigures
 
@@ -70,3 +75,73 @@ def test_an_error_is_json_on_the_last_line(
     found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["error"]["message"] == expected
     assert (found["command"], found["exit_code"]) == ("train", 2)
+
+
+# ── data and options ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("data", "download", "has_cache", "there", "loaded", "fetched"),
+    [
+        (None, False, True, False, None, None), (None, False, True, True, "cache/mnist", None), (None, False, False, True, None, None),
+        ("mine", False, True, True, "mine", None), (None, True, True, True, "got", "cache/mnist"),
+        ("mine", True, True, False, "got", "mine"), ("mine", True, False, False, "got", "mine"),
+    ],
+)  # fmt: skip
+def test_digits_are_those_given_or_fetched_or_fetched_before(
+    data: str | None, download: bool, has_cache: bool, there: bool, loaded: str | None, fetched: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    told: Any = []
+    directory = Path("cache") if has_cache else None
+    monkeypatch.setattr("tilewise.toolchain.cache.default", lambda: SimpleNamespace(directory=directory))
+    monkeypatch.setattr(train_command, "has_mnist", lambda folder: there and str(folder) == "cache/mnist")
+    monkeypatch.setattr(
+        train_command, "download_mnist", lambda folder: told.append(str(folder)) or Path("got")
+    )
+    monkeypatch.setattr(train_command, "load_digits", lambda *given: given)
+    options = TrainingOptions(limit=64, seed=7)
+    folder, *rest = cast(Any, train_command._load(Namespace(data=data, download=download), options))
+    assert (None if folder is None else str(folder), rest) == (loaded, [64, 7])
+    assert told == ([] if fetched is None else [fetched])
+
+
+def test_without_a_cache_what_is_fetched_needs_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewise.toolchain.cache.default", lambda: SimpleNamespace(directory=None))
+    with pytest.raises(ArgumentError, match=r"^--download needs a folder; give one with --data$"):
+        train_command._load(Namespace(data=None, download=True), TrainingOptions())
+
+
+def test_a_cpu_has_less_to_do_unless_it_is_told() -> None:
+    given = Namespace(**dict.fromkeys([one.name for one in fields(TrainingOptions)]), resume=None)
+    assert train_command._read_options(given, True) == TrainingOptions()
+    assert train_command._read_options(given, False) == TrainingOptions(hidden=64, epochs=2, limit=2000)
+    given.hidden, given.seed, given.rate = 96, 0, 0.5
+    assert train_command._read_options(given, False) == TrainingOptions(
+        hidden=96, epochs=2, limit=2000, rate=0.5
+    )
+
+
+def test_pictures_are_of_what_was_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(train_command, "draw_learning", lambda _figures: "learnéd")
+    monkeypatch.setattr(train_command, "draw_comparison", lambda _curves, title: title)
+    figures = cast(Any, SimpleNamespace(options=TrainingOptions(hidden=96)))
+    assert train_command._write_pictures(tmp_path, figures, None) == ["learning.svg"]
+    both = ["learning.svg", "comparison.svg"]
+    assert train_command._write_pictures(tmp_path, figures, cast(Any, object())) == both
+    texts = [(tmp_path / name).read_text("utf-8") for name in both]
+    assert texts == ["learnéd", "the first steps at H = 96"]
+
+
+def test_what_goes_on_is_the_command_with_what_was_given() -> None:
+    options = TrainingOptions(epochs=4)
+    for out, data, device, done, said in (
+        (None, None, None, 0, "nothing was saved, for want of --out"),
+        ("a", None, None, 0, "no epoch was done, and nothing saved"),
+        ("a", None, None, 1, "a/checkpoint.npz has 1 of 4 epochs; go on with: "
+         "tilewise train mnist --resume a/checkpoint.npz --epochs 4 --out a"),
+        ("a", "b c", "gpu:1", 2, "a/checkpoint.npz has 2 of 4 epochs; go on with: "
+         "tilewise train mnist --resume a/checkpoint.npz --epochs 4 --out a --data 'b c' --device gpu:1"),
+    ):  # fmt: skip
+        given = Namespace(out=out, data=data, device=device)
+        assert train_command._say_how_to_go_on(given, options, done) == said

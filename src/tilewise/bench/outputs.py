@@ -134,8 +134,10 @@ def find_output(option: str, number: int | None, made: Sequence[ParsedArgument])
         chosen = [item for item in arrays if item.is_new] or arrays
         rule = "must say which array, by the number of its --arg"
     if len(chosen) != 1:
-        listed = ", ".join(f"{item.number} for {item.word}" for item in arrays) or "the launch has none"
-        raise ArgumentError(option, rule, number, fix=f"{listed}; such as {(arrays or made)[-1].number}=…")
+        if not arrays:
+            raise ArgumentError(option, rule, number, fix="the launch has none")
+        listed = ", ".join(f"{item.number} for {item.word}" for item in arrays)
+        raise ArgumentError(option, rule, number, fix=f"{listed}; such as {arrays[-1].number}=…")
     return chosen[0]
 
 
@@ -147,7 +149,7 @@ def check_folder(file: str) -> None:
 
 def save_output(item: ParsedArgument, file: str, values: npt.NDArray[Any]) -> None:
     """Write an array as ``np.load`` reads it; floats that NumPy has no type for become float32, which holds them."""
-    if values.dtype.kind not in "biuf":
+    if values.dtype.isbuiltin == 2:  # another package's
         values = values.astype(np.float32)
     try:
         with Path(file).open("wb") as stream:

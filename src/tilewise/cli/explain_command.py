@@ -113,7 +113,7 @@ def _explain(args: Namespace, element: tuple[int, int] | None) -> Explanation:
     if target.endswith(".json"):
         refuse_file_options(args)
         return explain_plan(Plan.load(target), element=element)
-    if _PRODUCT.match(target):
+    if _PRODUCT.match(target) and not is_file(target):
         refuse_file_options(args)
         case = parse_shape(target, "a product")
         return explain_plan(

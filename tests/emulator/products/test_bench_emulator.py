@@ -12,7 +12,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -67,6 +67,88 @@ def test_every_part_has_its_figure_with_all_samples(found: dict[str, Any]) -> No
     assert found["machine"]["cores"] > 0
     assert found["versions"]["llvmlite"]
     assert found["quick"]  # sizes that the budgets are not for
+
+
+def test_each_row_has_its_unit_and_its_budget(found: dict[str, Any]) -> None:
+    """As documents that are written from results of different days hold them against one another."""
+    beside = {"08_register_tiled": (20, 40), "09_warp_tiled": (20, 40), "04_tiled": (4, None),
+              "10_turing_tensor_core": (15, None), "12_multistage": (15, None), "13_warp_specialised": (20, None),
+              "triton": (15, None)}  # fmt: skip
+    usual: dict[str, Any] = {"least": None, "most": None, "aim": None}
+    expected = {
+        **{name: ("GFLOP/s", "%", {**usual, "least": least, "aim": aim}) for name, (least, aim) in beside.items()},
+        "launch": ("µs", "", {**usual, "most": 150}), "memory": ("MiB", "", {**usual, "most": 64}),
+        "compile 02_one_block": ("s", "s per 300 lines", {**usual, "most": 2}),
+        "compiled 02_one_block": ("ms", "", {**usual, "most": 50}),
+    }  # fmt: skip
+    for name, (unit, ratio_unit, budget) in expected.items():
+        one = row(found, name)
+        if one["figure"] is not None:
+            assert (one["unit"], one["ratio_unit"], one["budget"]) == (unit, ratio_unit, budget), name
+            assert (one["verdict"] == "not judged") is (name in beside or name == "memory")
+
+
+class Timed:
+    """A product whose rates are given, the n-th made having the n-th."""
+
+    flops = 6_000_000_000
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.given: Any = (given, named)
+        self.checked = 0
+        Timed.made.append(self)
+
+    made: ClassVar[list[Timed]] = []
+
+    def check(self) -> None:
+        self.checked += 1
+
+    def rate(self) -> float:
+        assert self.checked == 1
+        return 3.0 if self is Timed.made[0] else 2.0
+
+
+@pytest.mark.parametrize("budgeted", [True, False])
+def test_rows_beside_another_have_both_rates_and_are_judged_at_full_size(
+    monkeypatch: pytest.MonkeyPatch, budgeted: bool
+) -> None:
+    asked: list[Any] = []
+
+    def rival(*given: Any) -> Any:
+        asked.append(given)
+        return contextlib.nullcontext(SimpleNamespace(seconds=lambda: 4.0, about={"numba": "0.1"}))
+
+    monkeypatch.setattr(emulator, "Rival", rival)
+    monkeypatch.setattr(emulator, "Product", Timed)
+    monkeypatch.setattr(emulator, "blas_name", lambda: "a BLAS")
+    monkeypatch.setattr(emulator, "device", lambda name, threads: (name, threads))
+    monkeypatch.setattr("tilewise.bench.environment.machine", lambda: {"cores": 2})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: {"numba": True}[name])
+    bench = emulator._Bench(5, Sizes(96, 48, 16, budgeted), 7)
+    Timed.made.clear()
+    (one,) = bench._rung_beside_blas("04_tiled", 48, "x")
+    assert Timed.made[0].given == (((48, 48, 48), ("emulator", 1), 7, SPECS["04_tiled"]), {})
+    assert one == Measurement(
+        "04_tiled", "x", "GFLOP/s", (3.0,) * 5, "a BLAS, one thread", (1.5,) * 5, "%", least=4.0, judged=budgeted
+    )  # fmt: skip
+    Timed.made.clear()
+    (one,) = bench._two_threads("x")
+    assert one == Measurement(
+        "threads", "x", "GFLOP/s", (3.0,) * 5, "one thread", (2.0,) * 5, "×", least=1.8, judged=budgeted
+    )
+    where = [(one.given[0][0], one.given[0][1], one.given[0][3]) for one in Timed.made]
+    assert where == [((96, 96, 96), ("emulator", threads), SPECS["08_register_tiled"]) for threads in (2, 1)]
+    Timed.made.clear()
+    (one,) = bench._beside_simulator("x")
+    against = "the CUDA simulator of numba 0.1"
+    assert one == Measurement(
+        "simulator", "x", "GFLOP/s", (3.0,) * 3, against, (1.5,) * 3, "×", least=20_000.0, judged=budgeted
+    )
+    simulated, named = Timed.made[0].given
+    assert (simulated[0], simulated[3], named) == ((16, 16, 16), SPECS["04_tiled"], {"tile": 16})
+    assert asked == [("blas", 48, ONE_THREAD), ("simulator", 16, {"NUMBA_ENABLE_CUDASIM": "1"})]
+    monkeypatch.setattr("tilewise.bench.environment.machine", lambda: {"cores": 1})
+    assert bench._two_threads("x") == [Measurement("threads", "x", note="this machine has one core")]
 
 
 def test_each_part_multiplies_at_its_size() -> None:

@@ -9,8 +9,10 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewise
@@ -126,8 +128,13 @@ def test_a_shape_is_read(text: str, case: GemmCase) -> None:
 
 @pytest.mark.parametrize("text", ["", "4096", "1x2", "0x4x4", "1x2x3x4x5", "4x4x4:xy", "-4x4x4", "4x4x4 x"])
 def test_a_shape_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ArgumentError, match="--shape must"):
+    how = "write 4096x4096x4096, or 64x512x512x512:nt with a layout"
+    said = f"--shape must be MxNxK or BATCHxMxNxK, not {text!r}; {how}"
+    if text == "0x4x4":
+        said = "--shape must have sizes of at least 1, not '0x4x4'"
+    with pytest.raises(ArgumentError) as error:
         parse_shape(text)
+    assert str(error.value) == said
 
 
 def test_bytes_and_rates() -> None:
@@ -146,7 +153,7 @@ def test_buffers_and_launches_are_bounded() -> None:
     assert sets * medium.bytes("bfloat16") >= 2.5 * cache > (sets - 1) * medium.bytes("bfloat16")
     assert count_sets(GemmCase(GIVEN, 8, 8, 8), "bfloat16", cache) == gemm_products.MOST_SETS
     assert [count_launches(seconds, 2) for seconds in (1e-6, 1e-4, 1.0)] == [40, 20, 4]
-    assert count_launches(1.0, 9) == 9
+    assert count_launches(1.0, 9) == 9 and count_launches(0.0, 2) == 40
     assert buffer_bytes(FUSED, "float32", 3) > 3 * FUSED.bytes("float32")
 
 
@@ -293,6 +300,24 @@ def test_one_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> No
     assert summarise(rows)[0].failed == 1
 
 
+@pytest.mark.parametrize(("size", "most"), [(1, 4), (4, 4), (5, 4), (6, 4), (100, 4), (1000, 64)])
+def test_what_is_compared_is_spread_from_the_first_to_the_last(size: int, most: int) -> None:
+    """All where they are few; else at random between, one of each part."""
+    products = object.__new__(Products)
+    products._random = np.random.default_rng(1)
+    seen: set[int] = set()
+    for _ in range(600):
+        found = products._spread_indices(size, most)
+        assert len(found) == len(set(found)) == min(size, most) and found == sorted(found)
+        assert (found[0], found[-1]) == (0, size - 1)
+        seen.update(found)
+    assert len(seen) == size or size == 1000
+    parts = np.linspace(1, size - 1, most - 1).astype(int)
+    assert size <= most or all(
+        low <= one < high for one, low, high in zip(found[1:-1], parts, parts[1:], strict=False)
+    )
+
+
 # ── summed up ──
 
 
@@ -413,6 +438,56 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
         assert result["geomean"] == 2.5 and result["suites"][0]["timed"] == 2
         assert {"date", "gpu", "command", "seed", "clocks", "protocol"} <= {*result}
         assert {"torch", "NVRTC", "driver"} <= {*result["versions"]}
+
+
+@pytest.mark.usefixtures("pretended")
+@pytest.mark.parametrize(("sustained", "arithmetic"), [(False, None), (True, "tf32")])
+def test_a_run_says_how_it_was_measured(
+    monkeypatch: pytest.MonkeyPatch, sustained: bool, arithmetic: str | None
+) -> None:
+    """Under load that lasts with a monitor of the same GPU, whose clocks are asked for before and after."""
+    free = SimpleNamespace(
+        allow_tf32=arithmetic is None,
+        allow_bf16_reduced_precision_reduction=True,
+        allow_fp16_reduced_precision_reduction=False,
+    )
+    monkeypatch.setattr(torch.backends.cuda, "matmul", free)
+    staged: Any = []
+    measured: Any = []
+    asked: Any = []
+    monkeypatch.setattr(gemm_bench, "CudaStage", lambda *given: staged.append(given) or PretendStage())
+    monkeypatch.setattr(gemm_bench, "measure_cases", lambda *given: measured.append(given) or [])
+    monkeypatch.setattr(gemm_bench, "query", lambda *given: asked.append(given) or {"asked": len(asked)})
+    monkeypatch.setattr(gemm_bench, "torch_versions", lambda _torch, uuid: {"torch": uuid})
+    found = gemm_bench.bench_gemm([SMALL], "float32", 16, sustained, "a line", arithmetic=arithmetic)
+    ((module, device, monitor),) = staged
+    assert module is torch and device is open_emulator()
+    assert monitor._uuid == "GPU-none" if sustained else monitor is None
+    ((_, cases, dtype, rounds, seed, _, in_what),) = measured
+    assert (cases, dtype, rounds, in_what) == ([SMALL], "float32", 16, arithmetic)
+    fields = ("clocks.sm", "clocks.max.sm", "power.draw", "power.limit", "temperature.gpu")
+    assert asked == [("GPU-none", fields)] * 2
+    assert found.clocks == {"before": {"asked": 1}, "after": {"asked": 2}} and found.seed == seed
+    assert (found.command, found.gpu, found.dtype, found.rows) == ("a line", device.title, "float32", ())
+    assert found.versions == {"torch": "GPU-none"} and 0 <= found.seconds < 60
+    load = "sustained: 3 s of the same load, then slices of 0.2 s" if sustained else "bursts of about 2 ms"
+    assert found.protocol == {
+        "arithmetic": arithmetic,
+        "time": "device time by replay of CUDA graphs, in turns in random order",
+        "load": load,
+        "rounds": 16,
+        "data": "normal random numbers, a fresh seed each run",
+        "buffers": "sets in rotation, 2.5 times L2 in all where at most 40 do; cold says whether",
+        "checked": "before timing and as the graph left it, against float64 by tilewise.reference.compare",
+        "ratio": "PyTorch's time over ours, by round; its median and quartiles",
+        "l2_bytes": 1 << 10,
+        "torch": {
+            "allow_tf32": arithmetic == "tf32",
+            "allow_bf16_reduced_precision_reduction": True,
+            "allow_fp16_reduced_precision_reduction": False,
+            "compile": "max-autotune-no-cudagraphs, dynamic=False",
+        },
+    }
 
 
 @pytest.mark.usefixtures("pretended")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewise as tw
-from tilewise.bench import train_bench
+from tilewise.bench import torch_training, train_bench
 from tilewise.bench.gemm_figures import OURS, Timing
 from tilewise.bench.torch_training import KINDS, TorchTraining
 from tilewise.bench.train_bench import TrainFigures, measure_row
@@ -96,10 +96,31 @@ def test_the_command_measures_each_size(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(gpu, "open", lambda ordinal: {0: tw.device("emulator")}[ordinal])
     monkeypatch.setattr(torch, "cuda", SimpleNamespace(get_device_properties=lambda _: properties))
     monkeypatch.setattr(train_bench, "find_torch", lambda: torch)
-    monkeypatch.setattr(train_bench, "CudaStage", lambda *_: SimpleNamespace(release=lambda: None))
-    monkeypatch.setattr(train_bench, "measure_row", lambda _stage, options, *_: options)
+    told: Any = []
+    stage = SimpleNamespace(release=lambda: told.append("release"))
+    monkeypatch.setattr(train_bench, "CudaStage", lambda *given: told.append(given) or stage)
+    monkeypatch.setattr(train_bench, "load_digits", lambda limit: f"{limit} digits")
+    monkeypatch.setattr(
+        train_bench, "measure_row", lambda on, options, *more: told.append((on is stage, *more)) or options
+    )
     seen: list[tuple[int, int, str]] = []
     found = train_bench.bench_train([32, 64], 0.5, 3, lambda *done: seen.append(done))
     assert [(row.hidden, row.momentum) for row in found.rows] == [(32, 0.5), (64, 0.5)]
     assert seen == [(0, 2, "H = 32"), (1, 2, "H = 64")]
     assert found.versions["torch"] == str(torch.__version__) and found.rounds == 3
+    assert found.gpu == tw.device("emulator").title and 0 <= found.seconds < 60
+    assert told == [(torch, tw.device("emulator")), *[(True, "6400 digits", 3), "release"] * 2]
+
+
+def test_steps_of_another_library_are_timed_from_one_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of so many; the one before them is not counted."""
+    now = [0.0]
+
+    def step() -> float:
+        now[0] += 100.0 if not now[0] else 2.0
+        return 0.5
+
+    rival = object.__new__(TorchTraining)
+    rival._step = step  # type: ignore[method-assign]
+    monkeypatch.setattr(torch_training, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    assert rival.time_calls(4) == 2.0 and now == [108.0]

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.terminal import in_terminal
-from tilewise.bench.hardware import DURATION, compare_with_measured, find_ncu, measure, read_raw
+from tilewise.bench import hardware
+from tilewise.bench.hardware import DURATION, RungLaunch, compare_with_measured, find_ncu, measure, read_raw
 from tilewise.cli import draw, profile_command
 from tilewise.cli.main import main
 from tilewise.cli.parser import parse
-from tilewise.errors import DeviceUnavailable
+from tilewise.errors import DeviceUnavailable, ToolError
 from tilewise.instruments.line_figures import LineFigures
 from tilewise.ladder import ladder
 
@@ -454,6 +456,55 @@ def test_what_ncu_does_not_know_is_left_out_whatever_it_calls_it(monkeypatch: py
     ]
 
 
+def test_ncu_is_asked_for_numbers_in_base_units_at_the_clocks_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def run_it(command: list[str], **how: Any) -> Any:
+        asked.append((command, how))
+        raise OSError("no such program")
+
+    monkeypatch.setattr("tilewise.bench.hardware.subprocess.run", run_it)
+    what = RungLaunch("04_tiled", (1, 2, 3), {"tile": 16})
+    with pytest.raises(ToolError, match=r"^/a/ncu cannot be run \(no such program\)$"):
+        hardware._count("/a/ncu", what, ["a", "b"])
+    ((command, how),) = asked
+    *words, described = command
+    assert words == [
+        *("/a/ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base", "--metrics", "a,b"),
+        *(sys.executable, "-m", "tilewise.bench.hardware", "RungLaunch"),
+    ]  # fmt: skip
+    assert json.loads(described) == {"rung": "04_tiled", "size": [1, 2, 3], "settings": {"tile": 16}}
+    assert how == {"capture_output": True, "text": True, "timeout": 600, "check": False}
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "said"),
+    [
+        ("one\n", "two\n\n", "two"), ("==ERROR== no rights\n\n", "", "==ERROR== no rights"),
+        ("", "", "exit status 9"),
+    ],
+)  # fmt: skip
+def test_where_ncu_counts_nothing_its_last_word_is_told(
+    out: str, error: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = SimpleNamespace(stdout=out, stderr=error, returncode=9)
+    monkeypatch.setattr(hardware, "find_ncu", lambda: "ncu")
+    monkeypatch.setattr(hardware, "_count", lambda *_: ran)
+    monkeypatch.setattr("tilewise.devices.device", lambda _kind: None)
+    with pytest.raises(ToolError) as raised:
+        measure(RungLaunch("04_tiled", (1, 2, 3), {}), ["a"])
+    assert str(raised.value) == f"ncu counted nothing: {said}"
+
+
+def test_the_newest_profiler_is_taken_where_none_is_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"/opt/nvidia/nsight-compute/*/ncu": ["/b/ncu", "/c/ncu"], "/usr/local/cuda*/bin/ncu": ["/a/ncu"]}
+    monkeypatch.setattr("tilewise.bench.hardware.shutil.which", lambda name: {"ncu": None}[name])
+    monkeypatch.setattr("tilewise.bench.hardware.glob.glob", there.__getitem__)
+    assert find_ncu() == "/c/ncu"
+
+
 def test_what_ncu_prints_is_read() -> None:
     """Its raw page: words of its own first, then names, units, and a row for each launch."""
     name = f"{CONFLICTS}.sum"
@@ -476,6 +527,171 @@ def test_what_ncu_prints_is_read() -> None:
         counted, [{"whole": 4.0, "part": 2.5, "other": 2.5}], ["whole", "part", "other"]
     )
     assert [row["difference"] == "none" for row in rows] == [False, True, False]  # ncu prints two digits
+
+
+# ── what is asked for, of launches that are not made ──
+
+
+class Noted:
+    """A launch, of a file or a rung, that notes how it is to be profiled."""
+
+    seed = 0
+
+    def __init__(self, kernel: str = "k") -> None:
+        self.told: list[Any] = []
+        self.roofline: Any = SimpleNamespace(reached=lambda seconds: 1e-3 / seconds)
+        self.found: Any = SimpleNamespace(
+            kernel=kernel, to_dict=lambda patterns: {"patterns": patterns}, csv=lambda patterns: f"{patterns}\n",
+            roofline=self.roofline, select=lambda patterns: [SimpleNamespace(name="a"), SimpleNamespace(name="b")],
+        )  # fmt: skip
+        self.found.all = [self.found, SimpleNamespace(kernel="reduce", roofline=self.roofline)]
+
+    def profile(self, *given: Any, **named: Any) -> Any:
+        self.told.append((given, named))
+        return (self.found, []) if "timeout" in named else self.found
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> Noted:
+    launch = Noted()
+
+    def open_launch(words: Any, arch: str) -> Noted:
+        launch.told.append((words.file, words.seed, arch))
+        launch.seed = words.seed
+        return launch
+
+    monkeypatch.setattr(profile_command, "open_launch", open_launch)
+    monkeypatch.setattr(profile_command, "ladder", {"04_tiled": launch})
+    return launch
+
+
+def test_a_launch_is_profiled_as_the_options_say(noted: Noted, capsys: pytest.CaptureFixture[str]) -> None:
+    file = ("a.cu", "--grid", "1", "--block", "2")
+    code, out, _ = run(
+        capsys, *file, *["--gpu", "a100", "--cache", "--sample", "3", "--timeout", "4", "--seed", "0", "--seconds", "0.5"], "--json",
+        "--metrics", "launch__grid_size, launch__block_size", "--metrics", "regex:launch__.{1,2}",
+    )  # fmt: skip
+    patterns = ["launch__grid_size", "launch__block_size", "regex:launch__.{1,2}"]
+    assert code == 0 and json.loads(out) == {
+        "schema": 1, "command": "profile", "target": "a.cu", "seed": 0, "patterns": patterns, "unwritten": [],
+        "of_the_roofline": 2e-3,
+    }  # fmt: skip
+    assert noted.told == [
+        ("a.cu", 0, "sm_80"),
+        (("a100",), {"cache": True, "sample": 3, "timeout": 4.0}),
+    ]
+    noted.told.clear()
+    assert run(capsys, *file, "--csv") == (0, "None\n", "")
+    assert noted.told == [
+        ("a.cu", None, "sm_90a"),
+        ((None,), {"cache": False, "sample": None, "timeout": None}),
+    ]
+    noted.told.clear()
+    code, out, _ = run(
+        capsys, "04_tiled", "-n", "96", "--set", "tile=16", "--gpu", "t4", "--sample", "2", "--csv"
+    )
+    assert (code, out) == (0, "None\n")
+    assert noted.told == [((512, 96, 256), {"gpu": "t4", "cache": False, "sample": 2, "tile": 16})]
+
+
+def test_launches_that_are_compared_have_the_same_numbers(
+    noted: Noted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ("--compare", "a.cu", "b.cu", "--grid", "1", "--block", "2", "--json")
+    drawn = []
+    for seed in ([], ["--seed", "0"], []):
+        noted.told.clear()
+        assert run(capsys, *line, *seed, "--second", "--grid", "2")[0] == 0
+        (first, second) = noted.told[::2]
+        assert (first[0], second[0]) == ("a.cu", "b.cu") and first[1] == second[1] is not None
+        drawn.append(first[1])
+    assert drawn[1] == 0 and drawn[0] != drawn[2]
+
+
+def test_remarks_stand_below_with_the_names_of_their_launches(capsys: pytest.CaptureFixture[str]) -> None:
+    def launch(name: str, kernel: str, seed: int | None, *unwritten: str) -> Any:
+        return profile_command._ProfiledLaunch(name, Noted(kernel).found, seed, list[Any](unwritten))
+
+    for found, said in (
+        ([launch("04_tiled", "k", None)], ""),
+        ([launch("a.cu", "k", 0)], "\nseed 0\n"),
+        ([launch("a.cu", "k", 3, "one")], "\nnote: one\nseed 3\n"),
+        ([launch("a.cu", "k", 3, "one"), launch("b.cu", "l", 3, "two")], "\nnote: a.cu: one\nnote: b.cu: two\nseed 3\n"),
+        ([launch("a.cu", "k", 3, "one"), launch("a.cu", "l", 4)], "\nnote: k: one\nseed 3 and 4\n"),
+        ([launch("04_tiled", "k", None), launch("a.cu", "l", 4)], "\nseed 4\n"),
+    ):  # fmt: skip
+        profile_command._print_remarks(found)
+        assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_the_hardware_counts_stands_beside_what_is_counted_here(
+    noted: Noted, as_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Any = []
+    row = {"metric": "a", "measured": "1", "emulated": "2", "difference": "1 (+100.00%)"}
+    measured = [{DURATION: 4e6}, {DURATION: 2e6}]
+    monkeypatch.setattr(profile_command, "measure", lambda *given: asked.append(given) or measured)
+    monkeypatch.setattr(profile_command, "compare_with_measured", lambda *given: asked.append(given) or [row])
+    more = ["--on", "gpu", *["--json"] * as_json]
+    code, out, _ = run(capsys, "04_tiled", "-m", "96", "--set", "tile=16", *more)
+    (what, names), compared = asked
+    assert code == 0 and what == RungLaunch("04_tiled", (96, 512, 256), {"tile": 16}) and names == ["a", "b"]
+    assert compared == (noted.found, measured, names)
+    if as_json:
+        assert json.loads(out) == {
+            "schema": 1, "command": "profile", "metrics": [row], "seconds": [4e-3, 2e-3], "of_the_roofline": [0.25, 0.5],
+        }  # fmt: skip
+    else:
+        assert [line.split() for line in out.splitlines()] == [
+            ["metric", "measured", "emulated", "difference"], ["a", "1", "2", "1", "(+100.00%)"],
+            ["k", "took", "4", "ms", "under", "ncu:", "25.0%", "of", "its", "roofline"],
+            ["reduce", "took", "2", "ms", "under", "ncu:", "50.0%", "of", "its", "roofline"],
+        ]  # fmt: skip
+    asked.clear()
+    assert run(capsys, "a.cu", "--grid", "1", "--block", "2", "--seed", "0", *more)[0] == 0
+    assert (asked[0][0].file, asked[0][0].grid, asked[0][0].seed) == ("a.cu", "1", 0)
+    code, _, err = run(capsys, "--compare", "04_tiled", "04_tiled", "--on", "gpu")
+    assert (code, err) == (2, "tilewise: error: --on gpu runs one launch, not 'a comparison'\n")
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_limits_an_sm_says_what_one_less_would_give(many: bool) -> None:
+    asked: list[Any] = []
+    blocks = {"registers": 1200 if many else 1, "shared": 2 if many else 1}
+
+    def with_less(**less: int) -> Any:
+        asked.append(less)
+        return SimpleNamespace(blocks=blocks[next(iter(less))])
+
+    found: Any = SimpleNamespace(
+        with_less=with_less, blocks=3, binding=["registers", "warps"], limits={"registers": 3, "warps": 3, "shared": 9},
+        warps=24, warps_most=64, ratio=0.375, threads_per_sm=1768, threads_by_division=2048,
+        next_registers=1040 if many else None, next_shared=None if many else 0, waves=1.23456789 if many else None,
+    )  # fmt: skip
+    registers = "1200 blocks with one register less; 1,040 would give one more block"
+    shared = "1 block with one KiB less; 0 would give one more block"
+    none = "; none would give one more"
+    assert profile_command._occupancy(found) == {
+        "blocks on an SM": "3, limited by registers and warps", "limits": "registers 3, warps 3, shared 9",
+        "warps": "24 of 64: 37.5%", "threads": "1,768; registers divided alone would say 2,048",
+        "registers": registers if many else f"1 block with one register less{none}",
+        "shared bytes": f"2 blocks with one KiB less{none}" if many else shared, **({"waves": "1.234568"} if many else {}),
+    }  # fmt: skip
+    assert asked == [{"registers": 1}, {"shared": 1024}]
+
+
+def test_a_verdict_says_how_near_a_measured_time_comes(
+    noted: Noted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the launch that multiplies alone, which the time is of."""
+    for item, lines in zip(noted.found.all, (["one", "two"], ["three"]), strict=True):
+        item.verdict = SimpleNamespace(lines=lambda lines=lines: lines)
+    noted.found.all.append(SimpleNamespace(kernel="none", verdict=None))
+    for seconds, said in ((None, ""), (4e-3, "25.0% of that is reached in 4 ms\n")):
+        profile_command._print_verdicts(noted.found, seconds)
+        first = f"verdict on k\none\ntwo\n{said}\n"
+        assert capsys.readouterr().out == f"{first}verdict on reduce\nthree\n\n"
 
 
 # ── in a terminal ──
@@ -531,6 +747,7 @@ def test_two_profiles_stand_side_by_side_as_far_as_there_is_room(
     for names, titles in ((("one", "two"), ["one", "two"]), (("one", "one"), same)):
         lines = printed(*names)
         assert lines[:3] == ["f on a GPU", "f on a GPU", ""] and max(map(len, lines)) <= columns
+        assert columns == 30 or len({len(line) for line in lines[3:]}) == 1  # figures end below their titles
         words = [word for word in " ".join(lines[3:]).split() if not word.startswith("─")]
         assert words == [
             *titles,

@@ -28,7 +28,8 @@ _NEXT = {".entry", ".func", ".file", ".loc", ".section", *_SPACES, *_LINKAGE}  #
 _MOST_BYTES = 1 << 31  # of one variable
 _MOST_REGISTERS = 1 << 20
 _MOST_SCOPES = 200
-_READING_FIRST = ("bar", "barrier", "bra", "brx", "call", "nanosleep", "stackrestore")  # what comes first is read
+# Opcodes whose first operand is read, where it is no address.
+_READING_FIRST = {"bar", "barrier", "bra", "brx", "call", "nanosleep", "stackrestore"}
 _SPECIAL = re.compile(
     r"%(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid|cluster_n?ctarank|laneid|n?warpid|n?smid|gridid|lanemask_\w+"
     r"|clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|envreg\d+|total_smem_size|aggr_smem_size"
@@ -433,7 +434,11 @@ class Parser(TokenReader):
         written = ".".join((opcode, *parts))
         parts = [*order_modifiers(line, opcode, parts)]
         operands: list[syntax.Operand] = []
-        if opcode not in _READING_FIRST and self.now.kind == "word" and self.tokens[self.at + 1].text in ("+", "-"):
+        if (
+            opcode not in _READING_FIRST
+            and self.now.kind == "word"
+            and self.tokens[self.at + 1].text in ("+", "-")
+        ):
             raise syntax.PtxError(line, f"{written}: its destination must be a register")
         while self.now.text != ";":
             operands.append(self.marked(parts, len(operands)) if opcode in MARKED else self.operand(opcode))
