@@ -270,7 +270,7 @@ def test_a_failing_write_leaves_nothing_behind(
         monkeypatch.setattr(os, call.removeprefix("os."), fail)
     assert not cache.put("binary", KEY, PARTS)
     assert os.strerror(code) in (cache.problem or "")
-    assert ("free some space" in (cache.problem or "")) == (code == errno.ENOSPC)
+    assert ("; free some space there or set" in (cache.problem or "")) == (code == errno.ENOSPC)
     monkeypatch.undo()
     assert not temporary_files(tmp_path)
     assert cache.get("binary", KEY) is None
@@ -318,7 +318,10 @@ def test_another_users_directory_is_not_used(cache: Cache, monkeypatch: pytest.M
         assert cache.get("binary", KEY) is None
         if path == cache.directory:
             assert not cache.put("binary", KEY, PARTS)
-            assert "another user" in (cache.problem or "")
+            assert cache.problem == (
+                f"the cache {path} belongs to another user and is not used; "
+                "set TILEWISE_CACHE_DIR to a directory of your own"
+            )
             assert not cache.stats().writable
             assert entry_of(cache).exists()
         if me == 0 and path.exists():
@@ -611,6 +614,13 @@ def test_a_relative_xdg_directory_is_ignored_and_a_tilde_is_the_home(
     monkeypatch.setenv("TILEWISE_CACHE_DIR", "here")
     assert module.default().directory == bare / "here"
 
+    def gone(_path: str) -> NoReturn:
+        raise FileNotFoundError(errno.ENOENT, "getcwd")
+
+    monkeypatch.setattr(os.path, "abspath", gone)  # as where the working directory was removed
+    reason = "TILEWISE_CACHE_DIR is relative to a directory that is gone; make it absolute"
+    assert module._directory_of_environment("linux") == (None, reason)
+
 
 def test_without_a_home_nothing_is_stored(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as without a home
@@ -618,7 +628,9 @@ def test_without_a_home_nothing_is_stored(bare: Path, monkeypatch: pytest.Monkey
     assert cache.directory is None
     assert not cache.put("binary", KEY, PARTS)
     assert cache.get("binary", KEY) is None
-    assert "TILEWISE_CACHE_DIR" in (cache.problem or "")
+    assert cache.problem == (
+        "there is no home directory to keep a cache in; set TILEWISE_CACHE_DIR to a directory of your own"
+    )
     assert not cache.stats().writable
     cache.clear()
     assert list(bare.iterdir()) == []
@@ -641,6 +653,8 @@ def test_a_bad_size_is_refused(bare: Path, monkeypatch: pytest.MonkeyPatch, text
     monkeypatch.setenv("TILEWISE_CACHE_SIZE", text)
     with pytest.raises(ArgumentError, match="TILEWISE_CACHE_SIZE") as caught:
         module.default()
+    assert "must be a size such as '1GiB', '512MiB' or a number of bytes, not " in str(caught.value)
+    assert str(caught.value).endswith("; unset it for 1 GiB")
     assert "\n" not in str(caught.value)
 
 

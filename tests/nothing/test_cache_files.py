@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewise.errors import ArgumentError
 from tilewise.toolchain import cache as module
 from tilewise.toolchain.cache import Cache, _remove, digest
 
@@ -50,12 +51,25 @@ def test_a_file_that_is_no_entry_is_not_removed_for_room(tmp_path: Path, content
     cache = Cache(tmp_path, limit_bytes=4000)
     assert cache.put("binary", digest("first"), {"data": bytes(900)})
     (entry,) = (path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".usage")
-    other = entry.with_name(digest("other") + entry.suffix)
+    other = entry.with_name(entry.name[:2] + digest("other")[2:])  # else it lies where no entry would
     other.write_bytes(content)
     for number in range(12):
         cache.put("binary", digest(str(number)), {"data": bytes(900)})
     assert other.read_bytes() == content and not entry.exists()
     assert cache.get("binary", digest("11")) is not None
+    # Nor does it count as gone: what is told to be left is all that lies there.
+    assert Cache(tmp_path, limit_bytes=1)._evict("") == len(content) and other.exists()
+
+
+def test_a_cache_where_a_file_lies_says_what_to_do(tmp_path: Path) -> None:
+    (place := tmp_path / "file").write_bytes(b"x")
+    cache = Cache(place)
+    assert cache.get("binary", digest("key")) is None
+    assert cache.problem == (
+        f"the cache {place} is not a directory; remove it, or set TILEWISE_CACHE_DIR to a directory of your own"
+    )
+    with pytest.raises(ArgumentError, match=r"must be lower-case letters, digits, '-' and '_'"):
+        cache.get("Binary", digest("key"))
 
 
 def test_a_cache_that_cannot_record_its_size_stays_within_its_limit_all_the_same(tmp_path: Path) -> None:

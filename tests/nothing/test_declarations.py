@@ -10,6 +10,7 @@ from tilewise.toolchain.binary import Entry
 from tilewise.toolchain.compile import compile_source
 from tilewise.toolchain.declarations import declare
 from tilewise.toolchain.mangling import Unreadable, parameter_types
+from tilewise.toolchain.variables import CppVariable, read_variables
 
 Known = tuple[str, str | None, bool | None]
 
@@ -295,3 +296,11 @@ def test_what_is_known_comes_back_from_the_cache() -> None:
     assert compiled(source, "f") == compiled(source, "f") == [
         ("const float *", "float32", False), ("int *", "int32", True)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["__constant__", "__device__", "__managed__"])
+def test_a_variable_is_known_whatever_stands_before_its_type(place: str) -> None:
+    for word in ("static", "extern", "inline", "constexpr", "const", "volatile", place):
+        found = read_variables(f"{place} {word} float scale[3] = {{1, 2, 3}};")
+        assert found == {"scale": CppVariable("float scale[3]", "float32", (3,))}, word
+    assert read_variables(f"{place} struct Point origin;") == {}

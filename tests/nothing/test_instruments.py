@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from tests.nothing import test_gains as gains_of
 from tilewise.emulator.profiling.recording import EventKind
 from tilewise.emulator.support.tensor_map_layout import MAGIC, MAP
 from tilewise.errors import LaunchError
@@ -223,6 +224,9 @@ def test_a_finding_is_told_with_both_of_its_sides() -> None:
     assert str(
         Finding("memcheck", "leak", "kept", "", "", now=Access("allocation", None, None, 0, 0, ""))
     ) == ("memcheck: kept\n  allocation by the host")
+    # Findings are of one place where both of these agree: the line, and the calls that led to it.
+    assert (now.location, before.location) == (("a.cu", 3, ("a.cu", 9)), ("", 0))
+    assert Access("read", None, None, 0, 7, "ld.global.f32").location == ("", 7)
     for length in (99, 100, 101):
         line = str(Access("read", None, None, 0, 1, "x" * length)).rpartition(" ")[2]
         assert line == ("x" * length if length <= 100 else "x" * 99 + "…")
@@ -370,6 +374,26 @@ def test_a_verdict_says_what_would_be_gained() -> None:
             "5 ms at least on h200, bound by memory; 3 of 132 SMs have no block",
             f"nothing is known to hold it up; next comes math, {text}",
         ]  # fmt: skip
+
+
+def test_each_slowdown_is_told_with_what_mends_it() -> None:
+    lanes = "give lanes of a warp neighbouring words, or go through shared memory"
+    scattered = gains_of.judge(gains_of.access("global", 300, vain=1)).gains
+    assert [(gain.what, gain.remedy) for gain in scattered] == [("uncoalesced global access", lanes)]
+    several = gains_of.access("shared", 200), gains_of.access("global", 300)
+    found = {gain.what: gain.remedy for gain in gains_of.judge(*several, uneven=2.0).gains}
+    assert found == {
+        "shared bank conflicts": "pad rows, swizzle, or give lanes of a warp neighbouring words",
+        "global access in parts of lines": "have a warp read whole lines of 128 bytes",
+        "idle SMs and the tail of the last wave": (
+            "more blocks, or a number of them that 132 SMs share evenly: smaller tiles, or K in parts"
+        ),
+    }
+    spilling = {
+        gain.what: (gain.where, gain.remedy) for gain in gains_of.judge(issuing=2000, local=900).gains
+    }
+    advice = "fewer values at once, or more registers"
+    assert spilling["local memory (spills, indexed arrays)"] == ("", advice)
 
 
 def test_spills_are_told_with_the_share_of_instructions_that_they_cost() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewise.errors import ArgumentError
 from tilewise.instruments.machine import MachineAccess
 from tilewise.instruments.metric import ESTIMATED, EXACT, Metric
 from tilewise.instruments.metrics import _bytes, _global, _shared, select_names
@@ -192,3 +193,7 @@ def test_metrics_are_chosen_as_ncu_takes_names(patterns: list[str], chosen: list
     """Each once, the first pattern's first."""
     names = ["sm__ab.sum", "sm__a.sum", "sm__a.avg", "launch__x.sum", "plain"]
     assert select_names(names, patterns) == chosen
+    with pytest.raises(
+        ArgumentError, match=r"^metrics has a pattern that cannot be read \(.+\), not 'regex:\['$"
+    ):
+        select_names(names, [*patterns, "regex:["])

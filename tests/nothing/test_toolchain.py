@@ -259,6 +259,20 @@ def test_archs_are_those_of_the_library() -> None:
     assert archs == sorted(archs, key=lambda arch: (arch_capability(arch), arch))
 
 
+def test_what_is_no_arch_and_no_macro_is_told() -> None:
+    source = "__global__ void f() { }"
+    wrong: Any = 80
+    with pytest.raises(ArgumentError, match=r"^arch must be a text such as 'sm_90a', not 80$"):
+        compile_source(source, ["f"], wrong)
+    for defines, told in (
+        ({"MY TILE": 1}, "defines must map C identifiers to values, not 'MY TILE'"),
+        ({"T": [1]}, "defines['T'] must be a number or a text, not [1]"),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            compiled(source, defines=defines)
+        assert str(caught.value) == told
+
+
 # ── headers and the cache ──
 
 

@@ -88,7 +88,10 @@ def test_an_instruction_takes_the_operands_that_the_assembler_takes(row: dict[st
         # A sum of a register and a number is read, and is nothing to write to.
         ("mov.u32 %r0+4, %r1;", "mov.u32: its destination must be a register"),
         ("ld.global.u32 %r0-4, [%l0];", "ld.global.u32: its destination must be a register"),
-        ("@%p atom.global.add.u32 %r0+0, [%l0], 1;", "atom.global.add.u32: its destination must be a register"),
+        (
+            "@%p atom.global.add.u32 %r0+0, [%l0], 1;",
+            "atom.global.add.u32: its destination must be a register",
+        ),
     ],
 )
 def test_what_is_said_of_an_operand_that_does_not_fit(instruction: str, why: str) -> None:

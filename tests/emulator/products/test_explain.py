@@ -377,7 +377,9 @@ def test_a_kernel_of_ones_own_is_explained() -> None:
     assert "row 0, column 17" in plain.element(0, 17)
     assert ">Block 0: 1 warp, in order of dependency<" in plain.figure("overlap")
     nothing = tw.Kernel('extern "C" __global__ void nothing() {}', "nothing", "sm_75")
-    with pytest.raises(ArgumentError, match="element must be of a matrix"):
+    with pytest.raises(
+        ArgumentError, match="element must be of a matrix that the kernel writes; none is known"
+    ):
         tw.explain(nothing, 1, 1).element(0, 0)
 
 
@@ -400,11 +402,15 @@ def test_wrong_use_is_named(what: Any, error: str) -> None:
 def test_what_would_change_nothing_is_refused() -> None:
     plan = tw.ladder["04_tiled"].plan(8, 8, 8)
     for extra in ({"gpu": "t4"}, {"timeout": 3}, {"cooperative": True}):
-        with pytest.raises(ArgumentError, match="gpu, timeout and cooperative must be left out"):
+        with pytest.raises(ArgumentError) as caught:
             tw.explain(plan, **extra)
+        rule = "must be left out: a plan has its GPU, and the others are of kernels"
+        assert str(caught.value) == f"gpu, timeout and cooperative {rule}"
     for more in ({"grid": 1}, {"block": 1}, {"args": (1,)}, {"shared": 1}, {"cluster": 1}):
-        with pytest.raises(ArgumentError, match="grid, block, args, shared and cluster must be left out"):
+        with pytest.raises(ArgumentError) as caught:
             tw.explain(plan, **more)
+        rule = "must be left out: they are of kernels"
+        assert str(caught.value) == f"grid, block, args, shared and cluster {rule}"
     with pytest.raises(ArgumentError, match="element must be left out for the ladder"):
         tw.explain(tw.ladder, element=(0, 0))  # type: ignore[call-overload]
     with pytest.raises(ArgumentError, match="element must be left out for complex numbers"):
@@ -501,8 +507,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     [
         (("--element", "64,0"), "element must lie in c, which is 64×64"),
         (("--element", "4"), "--element must be two numbers"),
-        (("--thread", "0,1024"), "thread must be from 0 to 1,023"),
-        (("--thread", "4,0"), "blocks must be from 0 to 3"),
+        (("--thread", "0,1024"), "thread must be from 0 to 1,023, as a block has them"),
+        (("--thread", "4,0"), "blocks must be from 0 to 3, as the grid has them"),
         (("--line", "3"), "line must be one that touches memory (31, 32, 36, 41)"),
         (("--figure", "bank"), "did you mean 'banks'?"),
         (("--html", "/no/folder/x.html"), "the output cannot be written"),

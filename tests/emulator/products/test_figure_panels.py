@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib
 import random
+import re
 from html.parser import HTMLParser
 from itertools import pairwise
 from types import SimpleNamespace
@@ -517,6 +520,33 @@ def test_a_page_has_each_panel_with_its_numbers_and_its_words() -> None:
     assert [tag for tag, _ in page.tags].count("svg") == 3 and [tag for tag, _ in page.tags].count(
         "table"
     ) >= 3
+
+
+def test_a_page_says_what_its_labels_and_its_keys_mean() -> None:
+    page = make_page("A page", ["first"], [], "tw.explain()")
+    assert (
+        "<p><b>exact</b>: counted, or follows from what was counted; <b>model</b>: of a model of the GPU; "
+        "<b>order</b>: an order of events; nothing is known of time; <b>measured</b>: timed on a GPU.</p>"
+    ) in page
+    keys = re.findall(r"<tr><th scope=row>(.*?)</th><td>(.*?)</td></tr>", page)
+    assert keys == [
+        ("1 to 9", "go to a section"), ("space", "play and pause, in the section that has the focus"),
+        ("← →", "a step back, a step on; over a grid also ↑ ↓"), ("[ ]", "slower, faster"), ("Esc", "choose nothing"),
+        ("?", "this list"),
+    ]  # fmt: skip
+
+
+def test_a_page_may_run_its_own_script_and_nothing_else() -> None:
+    """It has one style and one script, each named by what it is; nothing comes from elsewhere, and nothing is sent."""
+    page = make_page("A page", ["first"], [], "tw.explain()")
+    (style,), (script,) = (
+        re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL) for tag in ("style", "script")
+    )
+    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy == (
+        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+    ).format(*hashes)
 
 
 def test_what_a_line_of_the_verdict_adds_to_the_one_above_is_set_back() -> None:

@@ -261,7 +261,16 @@ def test_a_trace_has_each_span_once_at_its_step(copied: Explanation, last: bool)
     """In the process of its block and the thread of its warp; all of them named, and no event is lost."""
     recording = copied.subject.recording
     subject = copied.subject.showing_thread(recording.launch.blocks - 1, 0) if last else copied.subject
-    recording, events = subject.recording, make_trace(subject)["traceEvents"]
+    recording, trace = subject.recording, make_trace(subject)
+    events = trace["traceEvents"]
+    assert trace["otherData"] == {
+        "title": subject.title,
+        "units": "steps that follow one another; nothing is known of time",
+    }
+    processes = [one for one in events if one["name"] == "process_name"]
+    assert [(one["ph"], one["pid"], one["tid"], one["args"]) for one in processes] == [
+        ("M", block, 0, {"name": f"block {block}"}) for block in recording.blocks
+    ]
     assert {one["pid"] for one in events} == {*recording.blocks}
     named = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one["name"] == "thread_name"}
     bars = [one for one in events if one["ph"] == "X"]
@@ -277,7 +286,8 @@ def test_a_trace_has_each_span_once_at_its_step(copied: Explanation, last: bool)
         (span.block, span.warp, span.start, span.count, span.kind) for span in spans
     ]
     for one, span in zip(bars, spans, strict=True):
-        assert one["args"]["instruction"] == recording.places[recording.events.place[span.event]].name
+        place = recording.places[recording.events.place[span.event]]
+        assert (one["args"]["instruction"], one["args"]["line"]) == (place.name, subject.where(place.line))
 
 
 def test_a_piece_lies_in_the_line_and_the_group_of_banks_of_its_address(copied: Explanation) -> None:

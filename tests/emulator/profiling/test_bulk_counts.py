@@ -304,8 +304,8 @@ PAIRS: dict[str, Any] = {"partition": "128x128x64", "cluster": 2, "tiles": 1}
 def test_a_part_of_the_clusters() -> None:
     """Whole clusters are run, and stand for the others of their kind."""
     rung = tw.ladder["13_warp_specialised"]
-    whole, part = (rung.profile(1024, 512, 256, gpu="h200", sample=blocks, **PAIRS) for blocks in (None, 1))
-    assert "sampled: 6 of 32 blocks" in part.notes[-1]
+    whole, part = (rung.profile(768, 256, 64, gpu="h200", sample=blocks, **PAIRS) for blocks in (None, 1))
+    assert "sampled: 6 of 12 blocks" in part.notes[-1]
     for name in (
         NAMES["in"],
         NAMES["in multicast"],

@@ -175,8 +175,11 @@ def test_warps_are_cut_from_the_linear_index() -> None:
     text = profile.explain(3)
     assert "32 lanes: 4 sectors in 2 lines of 128 bytes" in text
     assert [int(line.split()[0]) for line in text.splitlines()[2:]] == list(range(32))
-    with pytest.raises(ArgumentError, match="line"):
+    with pytest.raises(ArgumentError, match="line must be a line that touches memory, not 1"):
         profile.lanes(1)
+    for what in (2, -1):
+        with pytest.raises(ArgumentError, match=f"what must be below 2, the accesses of line 3, not {what}"):
+            profile.lanes(3, what)
 
 
 MERGING = {"04_tiled", "10_turing_tensor_core"}  # rungs of whose shared accesses the assembler merges some
@@ -255,7 +258,10 @@ def test_what_is_predicted_of_rungs(name: str, gpu: str, size: tuple[int, int, i
     counts, binary = profile.counts, profile.binary
     machine = predict(binary.ptx, profile.kernel, counts)
     accesses, (note,) = machine.accesses, machine.notes
-    assert note.endswith("predicted" if name in MERGING else "as the PTX has them"), note
+    merged = "which shared loads and stores the assembler merges is predicted"
+    assert (
+        note == f"no machine code here: {merged if name in MERGING else 'accesses are as the PTX has them'}"
+    )
     for figure in ("waves", "phases", "sectors"):
         predicted, joined = (
             sum(float(getattr(access, figure).sum()) for access in some)
@@ -343,7 +349,10 @@ def test_what_malloc_does_inside_is_not_the_kernels() -> None:
     for profile in (one.profile(1, 32, [np.zeros(32, "int32")]) for one in own):
         assert profile["tilewise__bytes_global_op_st.sum"] == 2 * 32 * 4
         assert all(line.line and line.instructions <= 1 for line in profile.ptx_lines)
-        assert [note for note in profile.notes if note.startswith("malloc and free are CUDA's own code")]
+        assert (
+            "malloc and free are CUDA's own code: what they do inside is in none of the figures"
+            in profile.notes
+        )
         assert not [note for note in profile.notes if "PTX asks for" in note]
 
 

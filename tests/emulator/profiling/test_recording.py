@@ -414,7 +414,7 @@ def test_a_launch_ends_once_its_recording_is_full(monkeypatch: pytest.MonkeyPatc
 
 def test_what_cannot_be_recorded_is_told() -> None:
     plan = tw.ladder["04_tiled"].plan(64, 64, 32, gpu="h200")
-    with pytest.raises(ArgumentError, match="blocks must be from 0 to 3"):
+    with pytest.raises(ArgumentError, match="blocks must be from 0 to 3, as the grid has them"):
         tw.record(plan, blocks=[4])
     with pytest.raises(ArgumentError, match="element must lie in c, which is 64×64"):
         tw.record(plan, element=(64, 0))
@@ -428,6 +428,9 @@ def test_a_recording_is_of_the_gpus_multiprocessors() -> None:
         if (count == wanted) out[threadIdx.x] = 1;
     }"""
     kernel = tw.Kernel(source, "ask", "sm_75")
+    with pytest.raises(ArgumentError) as caught:
+        kernel.record(1, 32, [np.zeros(32, np.int32), 40], element=("c", 0, 0))
+    assert str(caught.value) == "element must be of one of the matrices (out), not 'c'"
     for gpu, wanted, stores in (
         ("t4", 40, True),
         ("rtx-2060-super", 40, False),

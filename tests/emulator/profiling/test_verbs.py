@@ -107,8 +107,10 @@ def test_what_is_no_plan_is_refused() -> None:
         tw.profile(small, sample=0)
     with pytest.raises(UnknownNameError, match="order"):
         tw.check(small, "soon")
-    with pytest.raises(ArgumentError, match="at least one launch"):
+    with pytest.raises(ArgumentError) as caught:
         tw.profile(plan(0, 8, 8))
+    rule = "must be of at least one launch, and a product without elements has none"
+    assert str(caught.value) == f"a profile {rule}"
     assert tw.check(plan(0, 8, 8)) == []
 
 
