@@ -231,19 +231,19 @@ def test_what_is_not_finite_is_as_in_four_real_products() -> None:
 
 @pytest.mark.few(1)
 @every_type
-def test_the_checker_finds_nothing_wrong_and_no_access_is_wasted(dtype: str) -> None:
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_the_checker_finds_nothing_wrong_and_no_access_is_wasted(dtype: str, layout: str) -> None:
     """In the launches that lay out real numbers."""
-    for layout in ("nn", "tt"):
-        assert tw.check(tw.plan(37, 26, 35, dtype=dtype, layout=layout)) == []
-        plan = tw.plan(128, 96, 64, dtype=dtype, layout=layout, gpu="rtx-2060-super")
-        laid_out = [one for one in tw.profile(plan).following if one.kernel == "expand"]
-        assert len(laid_out) == len(plan.copies) >= 1
-        for one in laid_out:
-            assert one["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"] == 0
-            elements = one.launch.blocks * 32 * 32
-            sectors = elements * np.dtype(dtype).itemsize // 32
-            assert one["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == sectors
-            assert one["l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"] in (sectors, 2 * sectors)
+    assert tw.check(tw.plan(37, 26, 35, dtype=dtype, layout=layout)) == []
+    plan = tw.plan(128, 96, 64, dtype=dtype, layout=layout, gpu="rtx-2060-super")
+    laid_out = [one for one in tw.profile(plan).following if one.kernel == "expand"]
+    assert len(laid_out) == len(plan.copies) >= 1
+    for one in laid_out:
+        assert one["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"] == 0
+        elements = one.launch.blocks * 32 * 32
+        sectors = elements * np.dtype(dtype).itemsize // 32
+        assert one["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == sectors
+        assert one["l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"] in (sectors, 2 * sectors)
 
 
 def test_plans() -> None:

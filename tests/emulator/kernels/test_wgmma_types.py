@@ -287,7 +287,7 @@ ACROSS: tuple[tuple[int, int, dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("rows", "columns", "how"), ACROSS)
 def test_an_operand_across_k_goes_by_way_of_registers(rows: int, columns: int, how: dict[str, Any]) -> None:
     """A, or B after an exchange, and nothing is copied. K ends after one step, within an even or an odd one, or at once."""

@@ -90,6 +90,7 @@ def test_nothing_is_wrong_with_a_step(order: str | int) -> None:
     _check_launches(trainer, order, 1)
 
 
+@pytest.mark.thorough
 def test_nothing_is_wrong_with_batches_that_update_weights_at_once(shared_updates: None) -> None:
     trainer, samples, _ = begin(replace(SMALL, momentum=0.0), "emulator", count=3)
     trainer.select(np.arange(len(samples)))
