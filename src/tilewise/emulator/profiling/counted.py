@@ -302,15 +302,12 @@ class Counts:
         for memory in self.ways:
             ways = memory[number * WAYS * WAY.SIZE : (number + 1) * WAYS * WAY.SIZE].reshape(WAYS, WAY.SIZE)
             for way in ways:
-                base, mask = (
-                    int(way[WAY.KNOWN :].view(np.int64)[0]),
-                    int(way[WAY.KNOWN + 8 :].view(np.uint32)[0]),
-                )
-                if mask:
-                    mask &= (1 << about["rows"]) - 1
-                    return tuple(base + k if mask >> i & 1 else None for i, k in enumerate(about["lanes"]))
-                base, mask = int(way[WAY.BASE :].view(np.int64)[0]), int(way[WAY.MASK :].view(np.uint32)[0])
-                if mask:
-                    keys = way[: 8 * LANES].view(np.int64)
-                    return tuple(base + int(k) if mask >> i & 1 else None for i, k in enumerate(keys))
+                for where, running, steps in (
+                    (WAY.KNOWN, WAY.KNOWN + 8, about.get("lanes", ())),
+                    (WAY.BASE, WAY.MASK, way[: 8 * LANES].view(np.int64)),
+                ):
+                    base, mask = int(way[where:].view(np.int64)[0]), int(way[running:].view(np.uint32)[0])
+                    if mask:
+                        mask &= (1 << about["rows"]) - 1
+                        return tuple(base + int(k) if mask >> i & 1 else None for i, k in enumerate(steps))
         return None

@@ -273,7 +273,7 @@ class Counting(Watcher):
             self._count_by_lane(number, touch, about["rows"], about["kind"])
             e.jump(done)
             e.place(all_of)
-        if guarded:  # some lanes of it are an example by themselves
+        if guarded:  # here all lanes ran; where only some did, the count by lanes has kept them
             self._keep_example(number, access.base)
         number_of = (access.base // touch.access.size) & (count - 1)
         place = e.offset(e.offset(self.row, about["at"]), number_of * 8)

@@ -140,7 +140,7 @@ def _even_tiles(operands: Operands, lies: Settings, sms: int) -> Iterator[Settin
         return
     down, steps = ceil_div(m, tiles[0].m) * operands.batch, ceil_div(k, depth_of(loaded_element(lies)))
 
-    def name(tile: Tile, split: int) -> Settings:
+    def settings_of(tile: Tile, split: int) -> Settings:
         return {**lies, "partition": _name(tile, lies), "cluster": "1x1", "pingpong": 0, "split": split}
 
     def columns_of_an_sm(plan: tuple[Tile, int]) -> float:
@@ -149,7 +149,7 @@ def _even_tiles(operands: Operands, lies: Settings, sms: int) -> Iterator[Settin
 
     def has_room(tile: Tile, split: int) -> bool:
         blocks = ceil_div(n, tile.n) * down * split
-        return steps >= 2 * split and blocks <= sms and may_split(shape_of(name(tile, split)))
+        return steps >= 2 * split and blocks <= sms and may_split(shape_of(settings_of(tile, split)))
 
     able = [
         (tile, split)
@@ -158,7 +158,7 @@ def _even_tiles(operands: Operands, lies: Settings, sms: int) -> Iterator[Settin
         if (few if split == 1 else has_room(tile, split)) and not (lies["b_in_rows"] and tile.n % BOX)
     ]
     for tile, split in sorted(able, key=columns_of_an_sm)[:MOST_EVEN]:
-        made = name(tile, split)
+        made = settings_of(tile, split)
         if split == 1:
             made = {**made, "tiles": min(max(ceil_div(clusters(operands, made), sms), 1), MOST_TILES)}
         yield made
