@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import tilewise
 from tilewise.errors import ArgumentError
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm import general, mma, mma_shapes, simt, vector
@@ -476,6 +478,108 @@ def test_wgmma_has_widths_by_which_sms_share_the_columns_evenly(
     for (width, split), one in found.items():
         assert (one["cluster"], one["parts"], one["pingpong"]) == ("1x1", 1, 0)
         assert one["tiles"] == (1 if split > 1 else min(up(up(n, width) * batch, sms), 128))
+
+
+@given(
+    m=st.integers(1, 1300), n=st.integers(2, 2000).map(lambda i: 8 * i), k=st.integers(2, 900).map(lambda i: 8 * i),
+    sms=SMS, batch=st.sampled_from([1, 3]), layout=st.sampled_from(["nn", "nt", "tn", "tt"]),
+)  # fmt: skip
+@example(320, 4096, 14336, 132, 1, "nt")
+@example(65, 64, 4096, 132, 1, "nt")
+@example(65, 72, 4096, 132, 1, "nt")
+@example(128, 11008, 4096, 132, 1, "tt")
+@example(136, 11008, 4096, 132, 1, "tt")
+@example(2000, 768, 3072, 132, 1, "tt")
+@example(512, 512, 4096, 132, 1, "nn")
+@example(1000, 16000, 128, 46, 1, "nt")
+@examples
+def test_wgmma_has_tiles_of_64_rows_along_the_longer_side(
+    m: int, n: int, k: int, sms: int, batch: int, layout: str
+) -> None:
+    """The three with the fewest sums for the SM that has the most; along the shorter side where boxes allow few widths."""
+    operands = operands_of(m, n, k, dtype="float16", layout=layout, batch=batch)
+    in_boxes = {1: layout[0] == "t", 0: layout[1] == "n"}  # of B, which is A^T where operands are exchanged
+    longer = int(n > m)
+    sides = {longer, 1 - longer} if in_boxes[longer] and min(m, n) > 128 else {longer}
+    for exchanged in (0, 1):
+        rows, columns = (n, m) if exchanged else (m, n)
+        wide = (64, 128, 256) if exchanged else ()  # which others propose otherwise
+        widths = {f"64x{width}x64": width for width in (*(one.n for one in FLAT), *wide)}
+        some = kept(proposed("wgmma", operands, sms), exchanged=exchanged)
+        found = [one for one in some if one["partition"] in widths]
+        if min(m, n) <= 64:
+            continue
+        if exchanged not in sides:
+            assert not found
+            continue
+        able: dict[tuple[int, int], float] = {}
+        for (name, width), split in itertools.product(widths.items(), (1, 2, 3, 4)):
+            waves = up(up(rows, 64) * up(columns, width) * batch * split, sms)
+            if width >= 2 * columns or (in_boxes[exchanged] and width % 64) or waves > 4:
+                continue
+            if split > 1:
+                room = shape_of(dict(some[0]) | {"partition": name, "pingpong": 0})
+                sums = width * (64 + 4) if exchanged else 64 * (width + 4)
+                fits = sums * 4 <= room.stages * room.operand_bytes
+                if waves > 1 or up(k, 64) < 2 * split or not fits:
+                    continue
+            able[width, split] = waves * width / split
+        assert len(found) == min(3, len(able))
+        picked = [(widths[str(one["partition"])], int(one["split"])) for one in found]
+        assert sorted(able[one] for one in picked) == sorted(able.values())[:3]
+        for (width, split), one in zip(picked, found, strict=True):
+            waves = up(up(rows, 64) * up(columns, width) * batch, sms)
+            assert one["tiles"] == (1 if split > 1 else waves)
+            assert (one["cluster"], one["parts"], one["pingpong"]) == ("1x1", 1, 0)
+
+
+@pytest.mark.parametrize(("rows", "exchanged"), [(512, {0, 1}), (4, {0})])
+def test_wgmma_has_tiles_along_the_longer_side_where_their_columns_do_not_cut_scales(
+    rows: int, exchanged: set[int]
+) -> None:
+    """Four rows of scales for 512 of A, each the same for 128 of them, which tiles of other widths would cut."""
+    scales = {"x": np.ones((rows, 32), np.float32), "y": np.ones((32, 2048), np.float32)}
+    operands = operands_of(
+        512, 2048, 4096, dtype="int8", epilogue=tilewise.epilogue("scaled(acc, x, y)", **scales)
+    )
+    found = proposed("wgmma", operands, 132, scales_a=512 // rows, scales_b=1)
+    assert {one["exchanged"] for one in found} == exchanged
+
+
+@pytest.mark.parametrize(
+    ("m", "expected"),
+    [(80, {80, 96, 112}), (96, {96, 112, 144}), (97, {112, 144}), (224, {112, 224}), (320, {160})],
+)
+def test_wgmma_has_no_narrow_tiles_of_128_rows_of_which_several_cover_the_columns(
+    m: int, expected: set[int]
+) -> None:
+    found = proposed("wgmma", operands_of(m, 12288, 4096, dtype="float16", layout="nt"), 132)
+    shapes = [shape_of(one) for one in kept(found, exchanged=1)]
+    assert {one.n for one in shapes if one.m == 128} == expected
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "expected"),
+    [
+        (512, 7168, "256x112x128"),
+        (512, 7392, "256x112x128"),  # 132 of them
+        (512, 7393, "256x144x128"),
+        (129, 5280, "256x80x128"),
+        (128, 5280, None),
+        (512, 12000, None),
+    ],
+)
+def test_wgmma_has_the_narrowest_tile_of_256_rows_that_covers_c_in_one_wave_for_8_bits(
+    m: int, n: int, expected: str | None
+) -> None:
+    names = {f"256x{one.n}x128" for one in BETWEEN if one.m == 256}
+    for dtype in ("float8_e4m3fn", "int8"):
+        found = proposed("wgmma", operands_of(m, n, 4096, dtype=dtype, layout="nt"), 132)
+        assert [one["partition"] for one in found if one["partition"] in names] == [expected] * bool(expected)
+    other = proposed("wgmma", operands_of(m, n, 4096, dtype="bfloat16", layout="nt"), 132)
+    assert not {f"256x{one.n}x64" for one in BETWEEN if one.m == 256} & {
+        str(one["partition"]) for one in other
+    }
 
 
 def test_wgmma_s_narrow_tiles_leave_an_sm_no_room_for_a_third_block() -> None:

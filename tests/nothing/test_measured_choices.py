@@ -40,6 +40,7 @@ BYTES, WIDENED = "plans-2026-11-23-8bit.json", "plans-2026-11-28-widened.json"
 WIDENED_ON_H100 = "plans-2026-11-27-h100-widened.json"
 FEW_ROWS, DECODE = "plans-2026-11-29-few-rows.json", "plans-2026-11-29-decode.json"
 DEEPER = "plans-2026-11-30-decode.json"  # narrow tiles with up to twelve stages
+ROWS = "plans-2026-11-30-rows.json"
 TF32 = "plans-2026-11-29-tf32.json"
 ACROSS = "plans-2026-11-29-tf32-across.json"
 RUNS = (LADDER, FAMILIES, TILES, PARTS, BETWEEN, TENSOR, EXACT32, BYTES, WIDENED)
@@ -176,6 +177,22 @@ def test_choices_for_up_to_256_rows_of_layers_go_by_what_their_tiles_take_in() -
     units = {**H200.constants.units, "wgmma_gemm": unit}
     other = judge(plans, replace(H200, constants=replace(H200.constants, units=units)))
     assert other.mean > quality.mean + 0.004 and other.worst > quality.worst + 0.04
+
+
+def test_choices_for_65_to_1280_rows_go_by_what_several_blocks_read() -> None:
+    """As if it made no difference, or as if L2 held twice as much of it, more is lost."""
+    plans = read(RESULTS / ROWS)
+    quality = judge(plans, H200)
+    assert (len(quality.ratios), len(plans)) == (117, 735)
+    assert quality.within(1.05) >= 0.88 and quality.mean <= 1.02
+    assert sorted(quality.ratios.values())[-2] <= 1.2  # but for one, of which an operand is copied first
+    unit = replace(H200.constants.units["wgmma_gemm"], read_again=0.0)
+    units = {**H200.constants.units, "wgmma_gemm": unit}
+    for unaware in (
+        replace(H200.constants, units=units),
+        replace(H200.constants, held_twice=3 * H200.constants.held_twice),
+    ):
+        assert judge(plans, replace(H200, constants=unaware)).mean > quality.mean + 0.001
 
 
 def test_vectors_have_fewer_rows_a_block_where_rows_are_long() -> None:

@@ -36,6 +36,8 @@ class UnitCost:
     joules_per_mac: float = 0.0
     shared_read_clocks: float = 0.0
     """Of a turn that a warp reads shared memory in, where they are counted."""
+    shared_bytes_per_clock: float = math.inf
+    """Bytes that shared memory takes in and gives to the tensor cores, where that is counted."""
     element_clocks: float = 0.0
     """Of an element that a block brings on its way to registers and shared memory."""
     memory_latency_clocks: float = 0.0
@@ -50,6 +52,8 @@ class UnitCost:
     """The share of a block's start and end in which memory is idle."""
     cluster_saves: float = 0.0
     """The share of memory's time that two blocks save by asking for what they share once."""
+    read_again: float = 0.0
+    """How much longer memory takes to give what several blocks read, where both halves of L2 cannot hold it."""
     outside: float = 0.0
     """How much of the memory's bandwidth the part of a tile costs that lies outside of the operands: 1 is its share."""
     taken_in: float = 1.0
@@ -94,6 +98,8 @@ class Constants:
     """Bytes from memory that reach an SM while most others have all of theirs."""
     pair_bytes_per_clock: float = math.inf
     """The same of two SMs side by side, which share their way."""
+    held_twice: float = 0.0
+    """Bytes of operands that both halves of L2 can hold, each for its own SMs."""
     straddling: float = 0.0
     """How much more L2 has to read where the rows of a tile do not begin with its lines: 1 is twice as much."""
     cut_lines: float = 0.0
@@ -124,7 +130,7 @@ _WGMMA = UnitCost(
     stores_per_clock=5.6063, memory_share=0.95, joules_per_mac=9.905e-13,
     split_clocks=1650, taken_in=0.85, outside=0.08046, epilogue_clocks=0.3, idle_memory=0.6,
     memory_latency_clocks=115.03, waits=0.02525, cluster_saves=0.02469, stored_alone=1.0698, stored_between=2.0401,
-    stored_beside=0.3,
+    stored_beside=0.3, read_again=0.28, shared_bytes_per_clock=160,
 )  # fmt: skip
 
 # Fitted to 3,104 plans of 183 problems, measured on an H200 on 2026-11-22, by least squares on the logarithm of their
@@ -185,6 +191,8 @@ FITTED: Mapping[str, Constants] = {
             "wgmma_tf32": replace(
                 _WGMMA,
                 taken_in=1.0,
+                read_again=0.0,
+                shared_bytes_per_clock=math.inf,
                 macs_per_clock=861.9,
                 warp_clocks=1.217,
                 start_clocks=1473,
@@ -250,6 +258,7 @@ FITTED: Mapping[str, Constants] = {
         l2_bytes_per_clock=65.842,
         sm_bytes_per_clock=32,
         pair_bytes_per_clock=65,
+        held_twice=22e6,
         straddling=1.8663,
         cut_lines=1.0264,
         cluster_share={blocks: blocks * held / 132 for blocks, held in enumerate(_CLUSTERS, 2)},
@@ -326,7 +335,11 @@ _STRADDLING_IN_LESS_L2, _CUT_IN_LESS_L2 = 1.7156, 3.4361
 _CLUSTER_START_IN_LESS_L2, _CLUSTER_BYTES_IN_LESS_L2 = 165.87, 44.0
 _CLUSTER_TURNS_IN_LESS_L2 = 1.1
 # Their memory is slower, too, so that few SMs take in what it gives: even shares matter little, as measured on an H100.
-_WGMMA_IN_LESS_L2 = {"split_clocks": 2637.9, "memory_share": 0.86317, "idle_memory": 0.47416}
+# Nor was it measured what reading again costs there, and shared memory.
+_WGMMA_IN_LESS_L2 = {
+    "split_clocks": 2637.9, "memory_share": 0.86317, "idle_memory": 0.47416, "read_again": 0.0,
+    "shared_bytes_per_clock": math.inf,
+}  # fmt: skip
 # Of 8 bits beside 16 there: from a search among 396 plans of 42 problems on an H100 (2026-11-27) and those on an H200,
 # and the start of a block by hand; int8 is as float8. NOTE: two of those problems change plans, and lose 20 %, if a
 # constant moves by 1 %.

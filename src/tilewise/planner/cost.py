@@ -203,9 +203,24 @@ def _memory_seconds(
     (clusters, read_bytes), batch = read, operands.groups or operands.batch
     outside = 1 - (min(block.m, m) + min(block.n, n)) / (block.m + block.n)
     bandwidth = constants.memory_bandwidth * unit.memory_share * (1 - unit.outside * outside)
-    moved = read_bytes + batch * operands.c.itemsize * m * n + operands.extra_bytes
+    again = unit.read_again * _bytes_read_again(work, operands, size, read_bytes, constants)
+    moved = read_bytes + again + batch * operands.c.itemsize * m * n + operands.extra_bytes
     spent = moved / bandwidth * (1 - unit.cluster_saves * (work.cluster > 1))
     return spent + _wait_for_last(work, clusters, read_bytes, bandwidth, target)
+
+
+def _bytes_read_again(
+    work: Work, operands: Operands, size: tuple[int, int], read_bytes: int, constants: Constants
+) -> float:
+    """Bytes that several blocks read, which half of the SMs get by way of the other half of L2.
+
+    Of operands that both halves hold none; of larger ones a share.
+    """
+    (m, n), k, batch = size, operands.sizes[2], operands.groups or operands.batch
+    item_a, item_b = _itemsizes(work, operands)
+    down, across = ceil_div(ceil_div(m, work.block.m), work.cluster), ceil_div(n, work.block.n)
+    shared = batch * k * (item_a * m * (across > 1) + item_b * n * (down > 1))
+    return shared * max(1 - constants.held_twice / max(read_bytes, 1), 0.0)
 
 
 def _wait_for_last(work: Work, clusters: int, read_bytes: int, bandwidth: float, target: Target) -> float:
@@ -268,6 +283,8 @@ def _spend(
         lines = ((block.m, access_bytes(operands.a)), (block.n, access_bytes(operands.b)))
         accesses = sum(count / min(width, _LEAST) for count, width in lines if width < 16)
         narrow = block.k * item * accesses / unit.loads_per_clock
+    # On their way in, and to the tensor cores: A's once, B's for every 64 rows of A.
+    shared = block.k * item * (2 * block.m + block.n * (1 + block.m / 64)) / unit.shared_bytes_per_clock
     store = _store_clocks(work, operands, size, unit)
     start, wait = unit.start_clocks, 0.0
     if work.cluster > 1:
@@ -282,7 +299,7 @@ def _spend(
     for count, resident, steps in blocks:
         loops = count * work.tiles * steps
         busy = resident * math + wait
-        slowest = max(busy + resident * narrow, latency + narrow)
+        slowest = max(busy + resident * narrow, latency + narrow, resident * shared)
         step = _overlap(slowest, resident * l2)
         clocks["math"] += loops * busy
         clocks["L2"] += loops * (step - slowest)

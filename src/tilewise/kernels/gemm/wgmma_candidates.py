@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilewise.kernels.gemm.limits import scales_terms
@@ -24,7 +25,7 @@ from tilewise.kernels.gemm.wgmma_shapes import (
     tile_of,
 )
 from tilewise.kernels.spec import AS_IT_IS, Operands, Settings, ceil_div
-from tilewise.problem import Tile
+from tilewise.problem import FLOAT8, Tile
 
 __all__ = ["MOST_SUMS", "MOST_TILES", "candidates", "may_split"]
 
@@ -33,8 +34,13 @@ WORTH_STRADDLING = 0.95  # of the waves that other tiles take
 MOST_PARTS, LONG_PARTS = 32, 16  # that are proposed: the sums of each are written and read
 WIDEST_SCALED = 128  # columns beside rows of 8 bits that have scales, which take registers
 WORTH_HALVING = 128  # columns beside rows of 8 bits: of wider tiles there may be too few
+WORTH_HEIGHT = 112  # columns from which on tiles of 128 rows are as fast as of 64 and twice the columns
 WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
 MOST_EVEN = 3  # tiles for even shares of the columns, with or without a split of K, that are proposed
+LONG_SPLITS, LONG_WAVES = (
+    (1, 2, 3, 4),
+    4,
+)  # parts of K, and waves, that tiles along the longer side of C have at most
 LEAST_STEPS = 4  # of K that a part has, if it is proposed
 LONG_STEPS = 16  # the same where there are more than LONG_PARTS
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
@@ -72,6 +78,8 @@ def candidates(operands: Operands, settings: Settings, sms: int) -> Iterator[Set
             yield from _parts(operands, found, sms)
     if not tiled:
         yield from _even_tiles(operands, {**lies, **stacked}, sms)
+        yield from _long_tiles(operands, {**types, **stacked}, sms)
+        yield from _tall_tiles(operands, {**lies, **stacked}, sms)
     lies = types | lies_of(operands, 1)
     for tile in _exchanged_tiles(operands, sms, bool(lies["b_in_rows"])):
         found = {**lies, **stacked, "partition": _name(tile, lies)}
@@ -130,38 +138,85 @@ def _transposing(operands: Operands, types: dict[str, int | str], sms: int) -> I
 def _even_tiles(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
     """Tiles by whose widths SMs have the most even shares of the columns: for a few rows with K whole or split, for
     more with K split, as tiles of 128 rows that take it whole are proposed by their waste.
+    """
+    if operands.sizes[1] <= FLAT[0].n:
+        return
+    if operands.sizes[0] <= FLAT[0].m:
+        yield from _fewest_sums(operands, lies, sms, FLAT, (1, *PROPOSED_SPLITS))
+    else:
+        tiles = [one for one in BETWEEN if one.m == BETWEEN[0].m]
+        yield from _fewest_sums(operands, lies, sms, tiles, PROPOSED_SPLITS)
+
+
+def _long_tiles(operands: Operands, types: Settings, sms: int) -> Iterator[Settings]:
+    """The same by tiles of 64 rows along the longer side of C: few blocks read what there is more of.
+
+    Where rows of B come in whole boxes then, few widths can be had: there along the shorter side, too, unless it is so
+    short that these widths do.
+    """
+    m, n, _ = operands.sizes
+    if min(m, n) <= FLAT[0].m:
+        return
+    longer = int(n > m)
+    for exchanged in (longer, 1 - longer):
+        lies = {**types, **lies_of(operands, exchanged)}
+        if exchanged and operands.epilogue.lines_of("a") > 1:
+            continue
+        tiles = (*(one for one in TILES if one.m == FLAT[0].m and exchanged), *FLAT)
+        yield from _fewest_sums(operands, lies, sms, tiles, LONG_SPLITS, LONG_WAVES)
+        if not lies["b_in_rows"] or min(m, n) <= 2 * FLAT[0].m:
+            return
+
+
+def _tall_tiles(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
+    """For 8 bits the narrowest tile of 256 rows by which one wave covers C; of 16, warpgroups in turns are faster."""
+    m, n, _ = operands.sizes
+    if loaded_element(lies) not in (*FLOAT8, "int8") or m <= BETWEEN[0].m:
+        return
+    for tile in BETWEEN:
+        able = tile.m == BETWEEN[-1].m and not (lies["b_in_rows"] and tile.n % BOX)
+        if able and ceil_div(m, tile.m) * ceil_div(n, tile.n) * operands.batch <= sms:
+            yield {**lies, "partition": _name(tile, lies), "cluster": "1x1", "pingpong": 0, "tiles": 1}
+            return
+
+
+def _fewest_sums(
+    operands: Operands,
+    lies: Settings,
+    sms: int,
+    tiles: Sequence[Tile],
+    splits: Sequence[int],
+    most_waves: float = math.inf,
+) -> Iterator[Settings]:
+    """Of these tiles and splits of K those by which an SM has the fewest sums; K is split where one wave has room.
 
     Rows of B come in whole boxes: there tiles as wide as some boxes.
     """
-    m, n, k = operands.sizes
-    few = m <= FLAT[0].m
-    tiles = FLAT if few else [one for one in BETWEEN if one.m == BETWEEN[0].m]
-    if n <= tiles[0].n:
-        return
-    down, steps = ceil_div(m, tiles[0].m) * operands.batch, ceil_div(k, depth_of(loaded_element(lies)))
+    rows, columns = (operands.sizes[i] for i in ((1, 0) if lies["exchanged"] else (0, 1)))
+    steps = ceil_div(operands.sizes[2], depth_of(loaded_element(lies)))
 
     def settings_of(tile: Tile, split: int) -> Settings:
         return {**lies, "partition": _name(tile, lies), "cluster": "1x1", "pingpong": 0, "split": split}
 
-    def columns_of_an_sm(plan: tuple[Tile, int]) -> float:
-        tile, split = plan
-        return ceil_div(ceil_div(n, tile.n) * down * split, sms) * tile.n / split
+    def waves_of(tile: Tile, split: int) -> int:
+        blocks = ceil_div(rows, tile.m) * ceil_div(columns, tile.n) * operands.batch * split
+        return max(ceil_div(blocks, sms), 1)
 
-    def has_room(tile: Tile, split: int) -> bool:
-        blocks = ceil_div(n, tile.n) * down * split
-        return steps >= 2 * split and blocks <= sms and may_split(shape_of(settings_of(tile, split)))
-
-    able = [
-        (tile, split)
-        for split in (1, *PROPOSED_SPLITS)
-        for tile in tiles
-        if (few if split == 1 else has_room(tile, split)) and not (lies["b_in_rows"] and tile.n % BOX)
-    ]
-    for tile, split in sorted(able, key=columns_of_an_sm)[:MOST_EVEN]:
-        made = settings_of(tile, split)
+    def fits(tile: Tile, split: int) -> bool:
+        if (lies["b_in_rows"] and tile.n % BOX) or tile.n >= 2 * columns:
+            return False
         if split == 1:
-            made = {**made, "tiles": min(max(ceil_div(clusters(operands, made), sms), 1), MOST_TILES)}
-        yield made
+            return waves_of(tile, split) <= most_waves
+        return (
+            steps >= 2 * split
+            and waves_of(tile, split) == 1
+            and may_split(shape_of(settings_of(tile, split)))
+        )
+
+    able = [(tile, split) for split in splits for tile in tiles if fits(tile, split)]
+    for tile, split in sorted(able, key=lambda one: waves_of(*one) * one[0].n / one[1])[:MOST_EVEN]:
+        made = settings_of(tile, split)
+        yield {**made, "tiles": min(waves_of(tile, split), MOST_TILES)} if split == 1 else made
 
 
 def _grouped(operands: Operands, lies: Settings, sms: int) -> Iterator[Settings]:
@@ -187,11 +242,15 @@ def _name(tile: Tile, types: Settings) -> str:
 
 
 def _exchanged_tiles(operands: Operands, sms: int, b_in_rows: bool) -> Iterator[Tile]:
-    """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste."""
+    """Tiles for operands that are exchanged: for few rows of C, and between the others, those with the least waste.
+
+    Of those of which several cover C's rows, the narrow ones take longer than tiles of 64 rows and twice the columns.
+    """
     m, n, _ = operands.sizes
     if m > NARROW[-1].n:
         if operands.epilogue.lines_of("a") < 2:
-            yield from _least_waste(operands, n, m, sms, b_in_rows)
+            tiles = _least_waste(operands, n, m, sms, b_in_rows)
+            yield from (one for one in tiles if one.n >= m or one.n >= WORTH_HEIGHT)
         return
     width = next(one.n for one in NARROW if one.n >= m)
     yield from (one for one in (*NARROW, *TALL) if one.n == width and one.m < 2 * n)
