@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import random
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ import numpy as np
 import tilewise as tw
 from tests.fuzz import programs
 from tests.fuzz.corpus import by_hand
-from tests.harness import shaped, small_products
+from tests.harness import shaped, small_products, watched
 from tests.harness.counts import counted
 from tests.kept_answers import Groups, run_command
 from tests.kept_plain import plain
@@ -86,6 +87,19 @@ def _list_families() -> Iterator[str]:
             sample.text, sample.entry, (sample.block, 1, 1), [("traced", False), ("recorded", False)]
         )
         yield from (f"{name} {mode}: {one}" for mode, one in told)
+
+
+_WATCHING = re.compile(r"call \w+ @(tw_(?:record|trace|watch)\w*)\((.*)\)")
+
+
+def _list_watched() -> Iterator[str]:
+    """What is written down of single instructions, traced and recorded: the calls with their numbers, and the code."""
+    for line, text in watched.list_watched():
+        for mode in ("recorded",) if "bra ON" in line else ("traced", "recorded"):
+            made = lower(Program(parse(text), "k", (64, 1, 1)), False, "k", mode).text
+            calls = [(name, re.findall(r" (-?\d+)(?=,|$)", given)) for name, given in _WATCHING.findall(made)]
+            made = made.replace("readsteadycounter", "readcyclecounter")
+            yield f"{line} {mode}: {calls} {hashlib.sha256(made.encode()).hexdigest()}"
 
 
 def _list_shaped() -> Iterator[str]:
@@ -340,7 +354,7 @@ def _list_sources() -> Iterator[str]:
 
 GROUPS: Groups = {
     **{f"texts {part}": partial(_list_texts, part, 2) for part in range(2)},
-    "families": _list_families, "shapes": _list_shaped, "results": _list_results, "recordings": _list_recordings, "printed": _list_printed, "orders": _list_orders,
+    "families": _list_families, "watched": _list_watched, "shapes": _list_shaped, "results": _list_results, "recordings": _list_recordings, "printed": _list_printed, "orders": _list_orders,
     "names of arguments": _list_names, "sources": _list_sources,
 }  # fmt: skip
 

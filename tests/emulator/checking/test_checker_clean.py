@@ -198,6 +198,23 @@ ret; }}"""
     assert [item.kind for item in found] == kinds, "\n".join(map(str, found))
 
 
+@pytest.mark.parametrize(
+    "way", [".global", ".global.ca", ".global.cg", ".global.cv", ".volatile.global", ".relaxed.gpu.global"]
+)
+def test_a_loop_that_waits_by_plain_loads_races_unless_each_of_them_loads_anew(way: str) -> None:
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 x) {{
+.reg .b64 %x; .reg .b32 %b, %v; .reg .pred %p; ld.param.u64 %x, [x]; mov.u32 %b, %ctaid.x; setp.eq.u32 %p, %b, 0;
+@%p st.volatile.global.u32 [%x], 1;
+@%p exit;
+AGAIN: ld{way}.u32 %v, [%x]; setp.eq.u32 %p, %v, 0; @%p bra AGAIN;
+ret; }}"""
+    found = tw.Kernel.from_ptx(text, "k").check(2, 1, [np.zeros(1, np.int32)])
+    assert [item.kind for item in found] == ["read-write"] * (way in (".global", ".global.ca"))
+
+
 @pytest.mark.parametrize("order", ["eager", "late"])
 @pytest.mark.parametrize("number", [0, 1])
 def test_lanes_that_come_by_a_barrier_pass_none_again(number: int, order: str) -> None:

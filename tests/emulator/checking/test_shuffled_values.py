@@ -144,3 +144,10 @@ def test_an_exclusive_or_with_a_predicate_throws_nothing_away(join: str, predica
     negation = "not.pred %r, %p;" if predicate == "!%p" else "mov.pred %r, %p;"
     by = f"{negation} {join.format(predicate)} selp.u32 %w, 1, 2, %q;"
     assert _computed(by) == ["shuffle-inactive-lane 4"]
+
+
+def test_an_undefined_index_of_a_table_is_used() -> None:
+    """Whichever way lanes go by it; what is stored is defined."""
+    table = "T: .branchtargets A, B; and.b32 %c, {}, 1; brx.idx %c, T; A: mov.u32 %w, 5; bra C; B: mov.u32 %w, 6; C:"
+    assert _computed(table.format("%v")) == ["shuffle-inactive-lane 4"]
+    assert _computed(table.format("%t")) == []

@@ -295,6 +295,48 @@ exit;
         assert low[0].runs.sum() == 7 * 2 and low[0].threads.sum() == 7 * 40
 
 
+def test_what_ends_a_block_ran_once_for_each_warp_that_came_to_it() -> None:
+    """Also where a guard leaves it out; lanes that a table sends to one target are not parted. Of a barrier those warps are counted that its guard lets come to it."""
+    text = f"""{HEAD}
+.visible .entry k(.param .u64 out) {{
+.reg .pred %p, %q, %s; .reg .b32 %r<4>; mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 1;
+setp.lt.u32 %p, %r1, 7;
+setp.lt.u32 %q, %r1, 32;
+or.pred %s, %p, %q;
+T: .branchtargets A, B;
+@%p brx.idx %r2, T;
+A: not.b32 %r3, %r3;
+B: @%q bar.sync 0, 32;
+@%p exit;
+@!%s bra C;
+@%q ret;
+C: brx.idx %r2, U;
+U: .branchtargets D, E;
+D: neg.s32 %r3, %r3;
+E: brx.idx %r2, V;
+V: .branchtargets F, F;
+F: exit;
+}}
+"""
+    listed = counted(
+        tw.Kernel.from_ptx(text, "k"), 3, 96, [np.zeros(1, np.uint8)], threads=1
+    ).instruction_runs()
+    found = {
+        f"{item.line} {item.name}": (
+            int(item.runs.sum()) // 3, int(item.threads.sum()) // 3, item.splits is not None and int(item.splits.sum()) // 3
+        )
+        for item in listed if item.line > 9
+    }  # fmt: skip
+    assert found == {
+        "11 brx.idx": (3, 96, 1), "12 not.b32": (3, 93, False), "13 bar.sync": (1, 32, False), "14 exit": (3, 96, 1),
+        "15 bra": (3, 89, 0), "16 ret": (1, 25, 0), "17 brx.idx": (2, 64, 2), "19 neg.s32": (2, 32, False), "20 brx.idx": (2, 64, 0),
+        "22 exit": (2, 64, False),
+    }  # fmt: skip
+    assert len(found) == len([item for item in listed if item.line > 9])
+    tests = {item.line: item.tests for item in listed if item.tests}
+    assert tests == {11: (7,), 14: (7,), 15: (7, 8, 9), 16: (8,)}  # of what is made of others, those as well
+
+
 def test_barriers_of_the_block_are_no_other_meetings_of_lanes() -> None:
     """A warp's own, which every shuffle has as well, and the cluster's are none of them."""
     text = f"""{HEAD.replace("sm_80", "sm_90")}
@@ -454,6 +496,11 @@ def test_matrix_rows() -> None:
             assert place.waves[16].sum() == banks(where, lanes < count, 16)
             assert place.ideals[16].sum() == count // 8
             assert [one is not None for one in place.seen or ()] == [lane < count for lane in range(32)]
+    known = kernel(
+        "mad.lo.u32 %r7, %r2, 16, %r4; ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r9, %r10}, [%r7];"
+    )
+    _, place = counted(known, 1, 32, [np.zeros(32, np.int32), np.zeros(4, np.int32), 1]).places()
+    assert place.seen == tuple(16 * lane if lane < 16 else None for lane in range(32))
 
 
 def test_copies_count_both_ways() -> None:
@@ -487,6 +534,16 @@ def test_copies_count_both_ways() -> None:
         assert fill_4.passes.sum() == (copy_passes(*sides) if some.any() else 0), context
         assert fill.phases[16].sum() == 4 and fill_4.phases[4].sum() == some.any(), context
         assert fill_4.threads.sum() == some.sum() and fill_4.runs.sum() == some.any(), context
+
+
+def test_a_copy_that_may_read_less_than_it_writes_is_known() -> None:
+    k = kernel(
+        """cp.async.cg.shared.global [%r4], [%rd2], 16;
+        cp.async.cg.shared.global [%r4], [%rd2], 16, %r1;
+        cp.async.ca.shared.global [%r4], [%rd2], 4, 0;"""
+    )
+    places = counted(k, 1, 32, [np.zeros(32, np.int32), np.zeros(4, np.int32), 8]).places()
+    assert [place.fills for place in places if place.action == "fill"] == [False, True, True]
 
 
 def test_a_warp_s_figures_do_not_depend_on_the_warp_before() -> None:

@@ -10,6 +10,7 @@ import pytest
 import tilewise as tw
 from tests.fuzz.programs import TooLong, check, make
 from tilewise.emulator import native
+from tilewise.emulator.analysis.control_flow import EXIT, build_flow
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.ptx.parse import parse
 
@@ -176,6 +177,25 @@ def test_votes_of_a_block_and_switches(device: tw.devices.Device) -> None:
     for t, x in enumerate(values):
         y = {0: t, 1: t + 7, 2: t + 7, 3: -t, 4: t ^ 5, 5: 11}.get(int(x), 1000 + int(x))
         assert out[t] == (-1 if x == 6 else y + extra)
+
+
+@pytest.mark.parametrize("leave", ["brx.idx i, T;", "@p bra STAY; bra GO;", "@p bra GO;"])
+@pytest.mark.parametrize(
+    "meeting", ["bar.sync 0;", "bar.warp.sync 0x55555555;", "wgmma.fence.sync.aligned;", ""]
+)
+def test_lanes_leave_at_once_where_others_come_to_a_barrier(meeting: str, leave: str) -> None:
+    """Those that come to nothing but an exit, also over jumps to it; else they gather there."""
+    behind = f"{meeting} mov.u32 t, 3; ret;"
+    for body in (f"STAY: {behind} GO: exit;", f"bra STAY; GO: bra OUT; OUT: ret; STAY: {behind}"):
+        text = f""".version 8.0 .target sm_90a .address_size 64 .visible .entry k() {{
+.reg .pred p; .reg .u32 t, i; mov.u32 t, %tid.x; and.b32 i, t, 1; setp.eq.u32 p, i, 0; T: .branchtargets STAY, GO;
+{leave} {body} }}"""
+        function = parse(text).function("k")
+        assert function is not None
+        (parts,) = [
+            block for block in build_flow(function).blocks if block.terminator.kind in ("branch", "table")
+        ]
+        assert (EXIT in parts.terminator.targets) == bool(meeting)
 
 
 IRREDUCIBLE = """.version 8.0

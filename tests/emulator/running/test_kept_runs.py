@@ -8,7 +8,7 @@ from tests.golden_text import assert_unchanged
 from tests.kept_answers import describe_group, kept_lines
 from tests.kept_runs import COMMAND, GOLDEN, GROUPS
 
-_CODE = ["texts 0", "texts 1", "families", "shapes"]
+_CODE = ["texts 0", "texts 1", "families", "watched", "shapes"]
 _PARTS = {"code": _CODE, "others": [name for name in GROUPS if name not in _CODE]}
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tilewise.emulator.analysis import inlined_body, program
+from tilewise.emulator.analysis.inline import inline_calls
 from tilewise.emulator.analysis.program import Program
 from tilewise.emulator.ptx.parse import parse
 from tilewise.errors import PtxError
@@ -55,6 +57,32 @@ def test_a_program_has_as_much_as_it_may_and_no_more(what: str) -> None:
     Program(parse(make(most)), "k", (32, 1, 1))
     with pytest.raises(PtxError, match=said):
         Program(parse(make(most + 1)), "k", (32, 1, 1))
+
+
+def test_calls_written_out_have_as_many_instructions_as_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels are counted as well: one behind each call."""
+    function = f".func f() {{ .reg .b32 r; {'not.b32 r, r;' * 9} ret; }}"
+    module = parse(kernel("call f;" * 5, before=function))
+    monkeypatch.setattr(inlined_body, "_MOST_INSTRUCTIONS", 51)
+    assert len(inline_calls(module, "k").body) == 51
+    monkeypatch.setattr(inlined_body, "_MOST_INSTRUCTIONS", 50)
+    with pytest.raises(PtxError, match="kernel k with its calls written out has more than 50 instructions"):
+        inline_calls(module, "k")
+
+
+def test_a_warp_keeps_as_many_bytes_of_registers_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of registers that are read behind a barrier: 32 lanes of 8 bytes each."""
+    body = ".reg .b64 %d<9>; .reg .b64 %x; mov.b64 %x, %clock64;" + "".join(
+        f"add.u64 %d{i}, %x, {i};" for i in range(9)
+    )
+    module = parse(kernel(f"{body} bar.sync 0; {''.join(f'st.global.b64 [%d{i}], %x;' for i in range(9))}"))
+    size = Program(module, "k", (32, 1, 1)).stride
+    assert size > 10 * 256
+    monkeypatch.setattr(program, "_MOST_SLOT_BYTES", size)
+    Program(module, "k", (32, 1, 1))
+    monkeypatch.setattr(program, "_MOST_SLOT_BYTES", size - 1)
+    with pytest.raises(PtxError, match=f"the kernel keeps {size:,} bytes of registers a warp"):
+        Program(module, "k", (32, 1, 1))
 
 
 def test_a_vector_is_as_many_registers_as_it_has_elements() -> None:

@@ -7,6 +7,7 @@ The routines that this code calls are in ``race_check.py``, ``synchronisation.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewise.emulator.check_layout import ACCESS, ACTIONS, CLOCKS, SYNC, WHO, Action
@@ -289,6 +290,9 @@ class Checker(Watcher):
 
     def split(self, yes: Value, no: Value) -> None:
         self.shuffled.branch(self.e.op("or", yes, no))
+
+    def switch(self, lanes: Value, ways: Sequence[tuple[int, Value]]) -> None:
+        self.shuffled.branch(lanes)
 
     def leave(self, lanes: Value) -> None:
         if self.shares_memory:

@@ -102,11 +102,14 @@ def _split_table(e: Context, block: Block, lanes: Value) -> None:
     terminator = block.terminator
     assert terminator.instruction is not None
     index = read(e, terminator.instruction.operands[0], "u32", True)
-    left = lanes
+    left, ways = lanes, []
     for i, target in enumerate(terminator.targets):
         chosen = e.bits(e.equals(index, i))
-        send(e, target, left & chosen)
+        some = left & chosen
+        ways.append((target, some))
+        send(e, target, some)
         left = e.without(left, chosen)
+    e.watcher.switch(lanes, ways)
     with e.unless(e.equals(left, 0), likely=True):
         e.fault_now(FaultKind.BAD_INDEX, terminator.instruction, left)
 

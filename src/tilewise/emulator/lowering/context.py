@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -207,3 +207,6 @@ class Watcher:
 
     def split(self, yes: Value, no: Value) -> None:
         """Called at the end of a block whose lanes may branch both ways."""
+
+    def switch(self, lanes: Value, ways: Sequence[tuple[int, Value]]) -> None:
+        """Called at the end of a block whose lanes may go to several targets of a table: each with its lanes."""

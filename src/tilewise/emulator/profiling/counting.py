@@ -113,7 +113,7 @@ class Counting(Watcher):
         e = self.e
         if not self.row:
             self._start()
-        at = (e.general * self.layout.blocks + e.block.index) * BLOCK_COUNTS
+        at = self._block_counts()
         self._add(at + RUNS, e.const("i64", 1))
         # Of the fast build it is noted that all threads run; a warp that comes to the other one has them counted.
         whole = e.full and not e.is_apart and not e.general
@@ -160,8 +160,17 @@ class Counting(Watcher):
         """Count a branch at the end of a block that sends lanes of a warp both ways."""
         e = self.e
         both = [e.differs(lanes, 0) for lanes in (yes, no)]
-        at = (e.general * self.layout.blocks + e.block.index) * BLOCK_COUNTS
-        self._add(at + SPLITS, e.wide(e.op("and", *both)))
+        self._add(self._block_counts() + SPLITS, e.wide(e.op("and", *both)))
+
+    def switch(self, lanes: Value, ways: Sequence[tuple[int, Value]]) -> None:
+        """Count a table at the end of a block that sends lanes of a warp to more than one target."""
+        e, by_target = self.e, dict[int, Value]()
+        for target, some in ways:
+            by_target[target] = by_target[target] | some if target in by_target else some
+        first = e.const("i32", 0)
+        for some in by_target.values():
+            first = e.select(e.equals(first, 0), some, first)
+        self.split(first, e.without(lanes, first))
 
     # -- code -----------------------------------------------------------------------------------
     def _start(self) -> None:
@@ -175,6 +184,10 @@ class Counting(Watcher):
         self.row = e.offset(e.offset(self.ways, self.layout.ways), which * row_bytes)
         e.allocas += e.lines
         e.lines = behind
+
+    def _block_counts(self) -> int:
+        """Return where the counts of this block of the flow are."""
+        return (self.e.general * self.layout.blocks + self.e.block.index) * BLOCK_COUNTS
 
     def _add(self, offset: int | str, amount: Value) -> None:
         e = self.e
@@ -314,6 +327,8 @@ def _describe_blocks(program: Program, layout: Layout) -> list[dict[str, Any]]:
         ]
         end = block.terminator
         last = [end.instruction.line, end.instruction.name] if end.instruction else None
+        if end.kind == "table" and end.instruction is not None and end.instruction.guard is not None:
+            last = None  # it has run, and was counted, in the block before, which its guard parts
         tests = _test_lines(end.condition, written) if isinstance(end.condition, Register) else None
         found.append({"items": items, "end": last, "kind": end.kind, "tests": tests, "whole": False})
     return found
