@@ -7,6 +7,7 @@ import contextlib
 import json
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,11 @@ from unittest import mock
 import numpy as np
 
 import tilewise as tw
-from tilewise.explain import chart, climb, page, svg
+from tilewise.explain import chart, climb, explanation, page, svg
+from tilewise.explain import subject as subjects
 from tilewise.explain.chart import Line, Ratio
 from tilewise.explain.climb import Climb
-from tilewise.explain.explanation import _call, explain_plan
+from tilewise.explain.explanation import Explanation, _call, explain_plan
 from tilewise.explain.panel import Fact, Panel, Table
 from tilewise.explain.panels import (
     banks,
@@ -39,6 +41,7 @@ from tilewise.explain.subject import Subject
 from tilewise.explain.svg import Drawing, find_ticks
 from tilewise.gpus import find
 from tilewise.kernel import Kernel
+from tilewise.plan import Plan
 
 LINES = """
 tw.explain(«5|None|tw.ladder|PLAN|KERNEL», **«{'grid': 1}|{'block': 1}|{'args': [1]}|{'shared': 1}|{'cluster': 1}|{'timeout': 1.0}|{'cooperative': True}»)
@@ -48,6 +51,10 @@ tw.explain(tw.ladder, **«{'gpu': 'none'}|{'element': (0, 0)}»)
 explain_plan(tw.plan(4, 5, 6, dtype=«'complex64'|'complex128'»), (0, 0))
 climb.explain_ladder('h200', rungs=«['04_tiled']|[]|['x', 'y']»)
 climb.explain_ladder(«'none'|'k80'|5»)
+explained(PLAN, recorded='«one|two|three|four»', names=«['one', 'two', 'three']|['two', 'one', 'two']|['one']»)
+explained(tw.ladder['04_tiled'].plan(«1024|1025», 512, 512, gpu='t4'), element=«None|(3, 4)»)
+shown_element(«(0, 0)|(2, 3)|(64, 0)», before=«None|(8, 4)», after=«None|(3, 4)|(80, 80)»)
+about(blocks=«[3]|[3, 4]|list(range(8))|list(range(9))», lost=«0|7»)
 _call(«PLAN|tw.plan(4, 5, 6, dtype='bfloat16', layout='nt')|tw.plan(4, 5, 6, dtype='float16', batch=3, result='float32')|tw.plan(4, 5, 6, arithmetic='tf32', gpu='a100-sxm-80gb')|tw.plan(4, 5, 6, groups=2)|tw.plan(4, 5, 6, batch=2, pointers=True)|tw.ladder['04_tiled'].plan(64, 64, 64)|tw.plan(4, 5, 6, dtype='int8')|tw.plan(4, 5, 6, layout='tn', gpu='t4')»)
 split_runs(«[]|[3]|[1, 2, 3]|[3, 1, 2, 2]|[1, 3, 4, 9]|[0, 2, 4, 6, 8]»), runs_text(«[]|[3]|[1, 2, 3]|[1, 3, 4, 9]|[0, 2, 4, 6, 8]|[0, 2, 4, 6, 8, 10]», most=«1|4|5»)
 counted(«0|1|2|1234», 'element'), times_text(«0|1|2|1234»), places_text(«[1]|[1, 2]|[1, 1]», «[3]|[3, 5]»)
@@ -174,6 +181,63 @@ def subject() -> Subject:
     profile: Any = SimpleNamespace(launch=launch)
     again: Any = lambda blocks, element: SimpleNamespace(launch=launch, blocks=list(blocks))  # noqa: E731
     return Subject("title", "call", profile, recording, again, element=(1, 2))
+
+
+def explained(
+    plan: Plan, recorded: str = "one", names: Sequence[str] = ("one",), element: tuple[int, int] | None = None
+) -> Any:
+    """What is explained of a plan with launches of these names, of which one is recorded; and how it was looked at."""
+    asked: list[Any] = []
+    gpu = find("t4")
+    launches = [SimpleNamespace(kernel=name, gpu=gpu) for name in names]
+    whole = SimpleNamespace(kernel="all", all=launches, gpu=find("h200"))
+
+    def record(_: Plan, **how: Any) -> Any:
+        asked.append(how)
+        return SimpleNamespace(kernel=recorded)
+
+    def profile(_: Plan, **how: Any) -> Any:
+        asked.append(how)
+        return whole
+
+    with mock.patch.multiple(explanation, record=record, profile=profile):
+        found = explain_plan(plan, element).subject
+        found.record_again([5], (1, 2))
+    return found.title, found.call, found.profile.kernel, found.notes, found.element, asked
+
+
+def shown_element(
+    wanted: tuple[int, int], before: tuple[int, int] | None, after: tuple[int, int] | None
+) -> Any:
+    """Which block is looked at for an element: one that was recorded, or another; their tiles are of these sizes."""
+
+    def recording(name: str, size: tuple[int, int] | None) -> Any:
+        has = lambda row, column: size is not None and row < size[0] and column < size[1]  # noqa: E731
+        return SimpleNamespace(name=name, owners=size and SimpleNamespace(has=has))
+
+    again: Any = lambda blocks, element: recording(f"of {blocks} and {element}", after)  # noqa: E731
+    profile: Any = None
+    made = Subject("title", "call", profile, recording("first", before), again)
+    with mock.patch.object(subjects, "find_owners", lambda recording, _: recording.owners):
+        found: Any = made.showing_element(*wanted)
+    return found.recording.name, found.element
+
+
+class _Recorded:
+    """A recording of so many events."""
+
+    def __init__(self, blocks: list[int], lost: int) -> None:
+        self.blocks, self.lost, self.launch = blocks, lost, SimpleNamespace(blocks=1234)
+
+    def __len__(self) -> int:
+        return 5678
+
+
+def about(blocks: list[int], lost: int) -> list[str]:
+    profile: Any = SimpleNamespace(notes=["a note of the profile"])
+    recording: Any = _Recorded(blocks, lost)
+    again: Any = None
+    return Explanation(Subject("title", "call", profile, recording, again, notes=["another"])).about
 
 
 def pattern(wavefronts_: int, phases: int, runs: int, shared: bool, width: int) -> Any:

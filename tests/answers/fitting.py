@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import numpy as np
 
 from tests.answers.choices import drawn
 from tests.answers.drawn import TYPES
+from tilewise.gpus import GPUS, find
 from tilewise.kernels import KERNELS
 from tilewise.kernels.gemm.arrange import ways_to_read
 from tilewise.kernels.gemm.real_form import is_complex
 from tilewise.planner import fit, list_candidates, operands_of, search, target_of
-from tilewise.planner.constants import FITTED
+from tilewise.planner.constants import EMULATOR, FITTED, Constants, UnitCost, scaled
 from tilewise.planner.fit import Measured, Quality, get_constant, set_constants
 
 LINES = f"""
@@ -34,6 +36,9 @@ used(«1|2»)
 get_constant(FITTED['h200'], «'x'|'x.waits'|'wgmma_gemm.x'»)
 [f"{{one:.3g}}" for one in fit._least_squares(lambda at: np.array([at[0] - «3|0.1», at[1] * at[0] - «6|-2», 0.1 * at[1]]), np.array([1.0, «1.0|-4.0»]))]
 fitted('«launch|wgmma_gemm.macs_per_clock|memory_bandwidth»')
+others_than_h200('«h100-sxm|h100-nvl|h100-pcie|h800-sxm|gh200|none»')
+others_than_h200('«{"|".join(name for name in GPUS if name not in FITTED)}»')
+others_than_h200('emulator')
 [closely(«{"|".join(map(repr, TYPES[:9]))}», «1|2|3|4|5|6»)]
 """
 
@@ -113,6 +118,27 @@ def fitted(name: str) -> Any:
         replace(one, seconds=one.predict(replace(target, constants=changed))) for one in measured(1, 1.0)
     ]
     return f"{get_constant(fit.fit(plans, target), name) / get_constant(changed, name):.2f}"
+
+
+def others_than_h200(gpu: str) -> list[str]:
+    """What the cost model knows of a GPU that was not measured, or is in no table, and does not know so of an H200: most as a
+    multiple of that; and all that it knows of the emulator."""
+    known = FITTED["h200"]
+    own = EMULATOR if gpu == "emulator" else scaled(None if gpu == "none" else find(gpu))
+    pairs: list[tuple[str, Constants | UnitCost, Constants | UnitCost]] = [("", own, known)]
+    pairs += [(f"{name}.", unit, known.units[name]) for name, unit in own.units.items()]
+    assert own.units.keys() == known.units.keys()
+    return [told for name, one, other in pairs for told in _differences(name, one, other, gpu == "emulator")]
+
+
+def _differences(
+    name: str, one: Constants | UnitCost, other: Constants | UnitCost, whole: bool
+) -> Iterator[str]:
+    for field in fields(one):
+        new, old = getattr(one, field.name), getattr(other, field.name)
+        if field.name != "units" and (whole or new != old):
+            alike = not whole and np.isfinite(new) and np.isfinite(old) and old
+            yield f"{name}{field.name} {f'× {new / old:.5g}' if alike else new}"
 
 
 def closely(kind: str, number: int) -> Any:

@@ -4,19 +4,26 @@ profiles."""
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import Field, fields
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import tilewise as tw
 from tests.answers.commands import printed
 from tilewise.cli import bench_commands, profile_command
+from tilewise.emulator.lowering import lower as _all_are_entered  # by the modules that it imports
+from tilewise.emulator.operations.operation import Operation
+from tilewise.emulator.operations.registry import operations
 from tilewise.gpus import find
 from tilewise.instruments.advice import FINDING_TEXTS
 from tilewise.instruments.occupancy import occupancy
 from tilewise.instruments.roofline import Roofline, RooflineBound
 from tilewise.module import Module, _mapping, _texts, check_text
 
-LINES = """
+LINES = f"""
+facts_of('«{"|".join(sorted({name.partition(".")[0] for name in operations()}))}»')
+"""
+LINES += """
 module(«PTX|PTX.replace('k1', 'k2')|PTX.replace('sm_75', 'sm_90a')|PTX.replace('.global', '.const')|PTX.replace('.const', '.shared')|''|'x'|5|None|' '|PTX + chr(0)|'.version 8.0'|PTX.replace('.f32 table', '.f64 table')|PTX.replace('.entry', '.func')»)
 [getattr(MODULE.variable('«table|count|bits|none|_ZN1a5tableE»'), each) for each in ('name', 'space', 'bytes', 'dtype', 'shape', 'symbol', 'declared')]
 ['«table|none|k1»' in MODULE, len(MODULE), list(MODULE), MODULE.is_foreign, MODULE.given_arch, MODULE.build('sm_90').arch]
@@ -64,6 +71,22 @@ PTX = """
     ret;
 }
 """
+
+
+def facts_of(opcode: str) -> dict[str, dict[str, Any]]:
+    """What is known of an opcode's operations, as far as it is not as of arithmetic, nor a function."""
+    rows = {name: row for name, row in operations().items() if name.partition(".")[0] == opcode}
+    return {
+        name: {one.name: getattr(row, one.name) for one in fields(row) if _is_said(row, one)}
+        for name, row in rows.items()
+    }
+
+
+def _is_said(row: Operation, field: Field[Any]) -> bool:
+    value = getattr(row, field.name)
+    return field.init and field.name != "name" and value != field.default and not callable(value)
+
+
 MODULE = Module.from_ptx(PTX)
 
 

@@ -52,11 +52,13 @@ panel(residency.make_residency, occupancy=(256, 32, 0), barriers=«0|1|8»)
 panel(residency.make_residency, occupancy=None)
 panel(tiles.make_tiles, owners=«tile(64, 32)|tile(8, 8, first=(16, 24))|None», steps=«steps(32)|steps(8, 100)|[]», c=«(256, 128)|(65, 4096)|None»)
 panel(order.make_order, plan=«'row'|'column'|'grouped'|'hilbert'|None», owners=«tile(64, 32)|tile(4, 2)|tile(128, 256)», c=«(256, 128)|(1000, 96)|(64, 2)», gpu='«h200|t4»', occupancy=«(128, 64, 0)|None»)
+panel(order.make_order, plan='row', owners=tile(4, 2), c=(«296|300|304», 2))
 panel(spaces.make_spaces, gpu='«h200|t4|a100-sxm-80gb|rtx-2060»', moved=«[]|[('L2', 5.0, 3.0)]|[('L1', 0.0, 0.0), ('L2', 1e6, 3e9), ('DRAM', 5e4, 100.0)]»)
 panel(limits.make_limits, bounds=[*«[('fp32', 1e12, 1e13)]|[('fp32', 1e12, 1e13), ('memory', 1e9, 1e9), ('idle', 0.0, 1.0)]|[('memory', 1e9, 4e12, 1.005), ('fp32', 1e6, 1e13, 1.006)]|[]»], gains=«[]|[('bank conflicts', 1e-6, 2.5)]|[('a', 1e-6, 2.5), ('b', 1e-9, 1.25)]», counted=«True|False»)
 panel(code.make_code, lines=[*«[('a.cu', 5, 'x = 1;', 10.0)]|[('a.cu', 5, 'y' * 120, 1e7, 5.0, 3.0), ('a.cu', 4, 'z', 2e3)]|[('a.cu', 5, 'x', 10.0, 0.0, 0.0, 8.0, 4.0), ('b.cu', 1, 'w', 0.0, 1.0)]|[('a.cu', i, 'x', 1.0 * i) for i in range(12)]|[('a.cu', 5, 'x')]|[]»])
 panel(overlap.make_overlap, spans=[*«[]|[(0, 'read', 0, 5), (0, 'wait', 1, 2), (1, 'read', 0, 1)]|[(0, 'fetch', 0, 5), (1, 'multiply', 1, 2), (2, 'multiply', 1, 2)]|[(0, 'fetch', 0, 5), (0, 'multiply', 1, 2), (1, 'wait', 3, 1)]|[(i, 'write', 0, 1) for i in range(14)]|[(i, 'signal', i * 5, 1) for i in range(15)]|[(0, 'read', i, 1) for i in range(90)]»])
 panel(overlap.make_overlap, blocks=[])
+happened([(0, 'LOAD'), (1, 'STORE'), (0, 'WAIT'), (1, 'WAIT'), (2, 'ATOMIC'), (2, 'LOAD')], blocks=[0, 1, 1, 2, 1, 0], block=«0|1|2|3»)
 happened(«[(0, 'LOAD'), (0, 'LOAD'), (0, 'STORE'), (1, 'LOAD')]|[(0, 'LOAD'), (0, 'WAIT'), (1, 'WAIT'), (0, 'THROUGH'), (1, 'THROUGH'), (0, 'PRODUCT')]|[(0, 'COPY'), (0, 'ARRIVE'), (1, 'AWAIT'), (1, 'PRODUCT'), (1, 'CLOSE'), (1, 'DRAIN'), (1, 'ATOMIC')]|[(0, 'BULK'), (0, 'FILL'), (1, 'AWAIT'), (1, 'AWAIT'), (1, 'AWAIT')]|[(0, 'WAIT'), (0, 'THROUGH'), (0, 'WAIT'), (1, 'LOAD'), (1, 'STORE'), (1, 'LOAD'), (1, 'WAIT'), (1, 'THROUGH'), (0, 'THROUGH'), (1, 'WAIT'), (1, 'THROUGH')]», out=«False|True»)
 panel(placement.make_placement, pieces=«{}|{'a': False}|{'a': False, 'b': True}|{'b': True}», mixed=«False|True»)
 """
@@ -170,13 +172,17 @@ def lanes(
     )  # fmt: skip
 
 
-def happened(told: list[tuple[int, str]], out: bool) -> Any:
-    """The spans of events by warp; of one mbarrier, and one place."""
+def happened(
+    told: list[tuple[int, str]], out: bool = False, blocks: Sequence[int] | None = None, block: int = 0
+) -> Any:
+    """The spans of a block's events by warp; of one mbarrier, and one place."""
     what = np.array([int(EventKind[name]) for _, name in told])
     warp, place = np.array([one for one, _ in told]), np.zeros(len(told), np.int64)
     events = SimpleNamespace(
-        block=np.zeros(len(told), np.int64), what=what, warp=warp, place=place, addresses=np.zeros((len(told), 64), np.int64)
+        block=np.array(blocks or [0] * len(told)), what=what, warp=warp, place=place, addresses=np.zeros((len(told), 64), np.int64)
     )  # fmt: skip
     places = [SimpleNamespace(name="cp.async.bulk.global.shared" if out else "cp.async.bulk.shared.global")]
     recording: Any = SimpleNamespace(events=events, places=places, lanes=lambda _: [0])
-    return [(one.warp, one.kind, one.start, one.count, one.event) for one in overlap.list_spans(recording, 0)]
+    return [
+        (one.warp, one.kind, one.start, one.count, one.event) for one in overlap.list_spans(recording, block)
+    ]

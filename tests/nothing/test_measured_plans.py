@@ -165,6 +165,17 @@ def test_files_are_merged(tmp_path: Path) -> None:
         merge(H200, tmp_path / "none.json")
 
 
+def test_without_a_directory_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TILEWISE_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "")
+    assert file_of(H200) is None and recall(OPERANDS, H200) is None and forget(H200) == 0
+    with pytest.raises(ArgumentError) as caught:
+        keep_one(1)
+    said = "TILEWISE_CACHE_DIR must be a directory that can be written, for measured plans to be kept"
+    assert str(caught.value).startswith(f"{said}, not 'there is no home directory")
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -15,7 +15,6 @@ from tilewise.plan import Plan
 from tilewise.planner.choose import Refusal, choose, list_candidates
 from tilewise.planner.target import Target, target_of
 from tilewise.problem import (
-    COMPLEX,
     ELEMENT_BYTES,
     Layout,
     Problem,
@@ -147,15 +146,15 @@ def operands_of(
     m, n, k, batch = (integer(name, size) for name, size in zip(_SIZES, (m, n, k, batch), strict=True))
     if layout not in _LAYOUTS:
         raise UnknownNameError("layout", layout, _LAYOUTS)
-    parts = {name for spec in KERNELS.values() for name in spec.element_types}
-    _check_type("dtype", dtype, parts | {name for name, part in COMPLEX.items() if part in parts})
+    served = {name for spec in KERNELS.values() for name in spec.element_types}
+    _check_type("dtype", dtype, served)
     second = dtype if b_dtype is None else b_dtype
     _check_type("b_dtype", second, ELEMENT_BYTES)
     if not can_multiply(dtype, second):
         rule = f"must be {dtype}, unless one has 8 bits and the other 16, or both are of float8"
         raise ArgumentError("b_dtype", rule, second)
     if result is not None:
-        _check_type("result", result, _result_types())
+        _check_type("result", result, served)
     lie: list[Layout] = ["row" if letter == "n" else "column" for letter in layout]
     a, b = lie
     multiplied = multiplied_type(dtype, second)
@@ -174,10 +173,3 @@ def _check_type(argument: str, name: str, served: Iterable[str]) -> None:
     served = sorted(served)
     if name not in served:
         raise ArgumentError(argument, f"must be one that a kernel has: {', '.join(served)}", name)
-
-
-def _result_types() -> set[str]:
-    """Element types that some kernel has for C."""
-    specs = KERNELS.values()
-    chosen = {str(name) for spec in specs for name in spec.settings.get("result", ())}
-    return chosen | {name for spec in specs for name in spec.element_types} | set(COMPLEX)

@@ -48,7 +48,8 @@ def test_a_profile_of_ptx_has_machine_code_and_a_verdict() -> None:
     x = np.ones(5000, np.float32)
     ours, theirs = (one.profile(20, 256, [x.copy(), 5000], gpu="h200") for one in (own, foreign))
     assert theirs.level == "machine code" and theirs.verdict is not None and theirs.occupancy is not None
-    assert any("nvJitLink" in note for note in theirs.notes)
+    (note,) = (note for note in theirs.notes if "nvJitLink" in note)
+    assert re.fullmatch(r"machine code by nvJitLink [\d.]+; a driver may assemble the PTX otherwise", note)
     for name in ("smsp__inst_executed.sum", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"):
         assert ours[name] == theirs[name] > 0
     assert theirs.lines[0].file == "kernel.ptx" and ours.lines[0].file == "kernel.cu"

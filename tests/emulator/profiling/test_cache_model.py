@@ -16,6 +16,7 @@ from tests.hardware.keep import KEPT
 from tilewise import gpus
 from tilewise.devices.emulated import open_emulator
 from tilewise.emulator.profiling.tracing import BYPASS, PREFETCH, READ, WRITE, Tracer
+from tilewise.instruments import profile_launch
 from tilewise.instruments.cache_model import Trace, model_traffic
 from tilewise.kernels import raster
 from tilewise.launch import Launch, dim3
@@ -302,6 +303,18 @@ ld.param.u64 %a, [a]; mov.u32 %r, %tid.x; mul.wide.u32 %b, %r, 4; add.u64 %a, %a
         assert [len(rows) for rows in tracer.rows()] == [7] * runs
         assert tracer.lost == runs * (6 * (1 + 4) - 7)
         assert {block: len(kinds) for block, (_, kinds) in tracer.blocks().items()} == {0: 4 * runs, 1: runs}
+
+
+def test_a_profile_says_that_its_trace_was_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one block, which touches four sectors, with room for its own word and two of them."""
+    source = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = 1; }'
+    kernel, x = tw.Kernel(source, "k", "sm_80"), np.zeros(32, np.float32)
+    assert not kernel.profile(1, 32, [x], gpu="a100", cache=True).notes
+    for name in ("_MOST_TRACED", "_LEAST_TRACED"):
+        monkeypatch.setattr(profile_launch, name, 3)
+    assert kernel.profile(1, 32, [x], gpu="a100", cache=True).notes == [
+        "the model of the caches lacks 2 sectors, as its trace was full: its figures are too low; profile a smaller grid"
+    ]
 
 
 def test_the_trace_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -172,9 +172,16 @@ def test_warps_are_cut_from_the_linear_index() -> None:
     first = rows[0].address
     assert [first - row.address for row in rows] == [4 * (64 * (i // 16) + i % 16) for i in range(32)]
     assert len({row.sector for row in rows}) == 4 and len({row.line for row in rows}) == 2
-    text = profile.explain(3)
-    assert "32 lanes: 4 sectors in 2 lines of 128 bytes" in text
-    assert [int(line.split()[0]) for line in text.splitlines()[2:]] == list(range(32))
+    head, names, *table = profile.explain(3).splitlines()
+    assert head.endswith(", 4 bytes a lane, 32 lanes: 4 sectors in 2 lines of 128 bytes")
+    assert names.split() == ["lane", "address", "offset", "line", "sector"] and {len(names)} == {
+        *map(len, table)
+    }
+    assert a.ptr % 128 == 0  # so the lowest address, that of element 432, is 64 bytes into its line
+    for lane, (row, line) in enumerate(zip(rows, table, strict=True)):
+        offset = 380 - 4 * lane if lane < 16 else 124 - 4 * (lane - 16)
+        places = [hex(row.address), str(offset), str(offset // 128), str(offset // 32)]
+        assert line.split() == [str(lane), *places]
     with pytest.raises(ArgumentError, match="line must be a line that touches memory, not 1"):
         profile.lanes(1)
     for what in (2, -1):

@@ -416,10 +416,23 @@ def test_what_cannot_be_recorded_is_told() -> None:
     plan = tw.ladder["04_tiled"].plan(64, 64, 32, gpu="h200")
     with pytest.raises(ArgumentError, match="blocks must be from 0 to 3, as the grid has them"):
         tw.record(plan, blocks=[4])
-    with pytest.raises(ArgumentError, match="element must lie in c, which is 64×64"):
-        tw.record(plan, element=(64, 0))
+    for element in ((64, 0), (0, 64), (-1, 0), (0, -1)):
+        with pytest.raises(ArgumentError, match="element must lie in c, which is 64×64"):
+            tw.record(plan, element=element)
     with pytest.raises(ArgumentError, match="plan must be a Plan"):
         tw.record("04_tiled")  # type: ignore[arg-type]
+
+
+def test_an_element_that_no_block_writes_is_told() -> None:
+    source = """extern "C" __global__ void some(float *out) { if (threadIdx.x == 0) out[blockIdx.x] = 1; }"""
+    kernel, out = tw.Kernel(source, "some", "sm_75"), np.zeros((2, 4), "float32")
+    for column in (0, 2):
+        assert kernel.record(3, 32, [out], element=("out", 0, column)).blocks == [column]
+    for element in ((0, 3), (1, 0)):
+        with pytest.raises(ArgumentError) as caught:
+            kernel.record(3, 32, [out], element=("out", *element))
+        said = f"element must be one that the launch writes of out, not '{element[0]}, {element[1]}'"
+        assert str(caught.value) == said
 
 
 def test_a_recording_is_of_the_gpus_multiprocessors() -> None:
@@ -431,6 +444,8 @@ def test_a_recording_is_of_the_gpus_multiprocessors() -> None:
     with pytest.raises(ArgumentError) as caught:
         kernel.record(1, 32, [np.zeros(32, np.int32), 40], element=("c", 0, 0))
     assert str(caught.value) == "element must be of one of the matrices (out), not 'c'"
+    with pytest.raises(ArgumentError, match=r"\(no matrix is known\), not 'c'"):
+        kernel.record(1, 32, [0, 41], element=("c", 0, 0))
     for gpu, wanted, stores in (
         ("t4", 40, True),
         ("rtx-2060-super", 40, False),
