@@ -197,6 +197,21 @@ def test_an_array_says_what_it_is(device: GpuDevice) -> None:
         x[0]
 
 
+def test_an_array_of_more_bytes_than_64_bits_count_is_not_made(
+    device: GpuDevice, driver: PretendedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def refuse(nbytes: int, stream: object) -> None:
+        asked.append(nbytes)
+        raise RuntimeError("CUDA_ERROR_OUT_OF_MEMORY")
+
+    monkeypatch.setattr(driver.pool, "allocate", refuse)
+    with pytest.raises(DeviceError, match=f"{2**66:,} bytes"):
+        device.empty((2**32, 2**32), "float32")
+    assert asked == [2**66] * 2  # once more when what was freed is free
+
+
 def test_views_are_numpys(device: GpuDevice) -> None:
     host = counting(5, 6)
     x = device.array(host)

@@ -288,6 +288,10 @@ def test_locations_of_written_ptx() -> None:
 	.loc 1 0 3
 	mov.u32 %r3, 3;
 	.loc 1 12 3
+	add.u32 %r3, %r3, 1;
+	.loc 2 5 7, function_name $info, inlined_at 1 12 3
+	.loc 2 6 1, function_name $info, inlined_at 2 5 7
+	mov.u32 %r2, 3;
 	ret;
 }
 .visible .func two() {
@@ -301,6 +305,7 @@ def test_locations_of_written_ptx() -> None:
     plain = {number: (location.source, location.callers) for number, location in ptx_locations(ptx).items()}
     call = (header, 5), ((outer, 10),)
     deep = (header, 6), ((header, 5), (outer, 10))
+    again = (header, 6), ((header, 5), (outer, 12))
     assert plain == {
         7: ((outer, 10), ()),
         8: ((outer, 10), ()),
@@ -309,9 +314,13 @@ def test_locations_of_written_ptx() -> None:
         11: deep,
         14: ((outer, 12), ()),
         15: ((outer, 12), ()),
-        16: ((outer, 12), ()),
-        19: ((outer, 20), ()),
-        20: ((outer, 20), ()),
+        16: ((header, 5), ((outer, 12),)),
+        17: again,
+        18: again,
+        19: again,
+        20: again,
+        23: ((outer, 20), ()),
+        24: ((outer, 20), ()),
     }
 
 

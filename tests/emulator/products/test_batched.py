@@ -152,6 +152,11 @@ def test_more_matrices_than_a_table_has_room_for(monkeypatch: pytest.MonkeyPatch
     out = tw.batched_matmul(a, b, bias=bias, activation="relu", residual=residual, device="emulator")
     for one, x, y, r in zip(out, a, b, residual, strict=True):
         assert compare(one, x, y, epilogue=tw.epilogue("relu(acc + bias) + r", bias=bias, r=r)).ok
+    rest = lay_out(33, 5, 4, "float32", "rows")
+    for one, x, y, r in zip(
+        tw.batched_matmul(a, b, residual=rest, device="emulator"), a, b, rest, strict=True
+    ):
+        assert compare(one, x, y, epilogue=tw.epilogue("acc + r", r=r)).ok
     sums = np.empty((33, 4), "float32")
     with pytest.raises(
         ArgumentError, match="epilogue must add up no columns or rows of more than 16 matrices"

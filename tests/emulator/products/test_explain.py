@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import re
+from dataclasses import replace
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -562,6 +563,8 @@ def test_the_climb(
     sizes = [one.subject.title.split()[1] for one in climb.explanations.values()]
     assert sizes == ["32×32×128", "256×256×128", "256×256×128"], "what a rung takes"
     assert "figures of rungs are of 256×256×128, or of what a rung takes" in climb.text
+    unknown = Climb(climb.gpu, {name: replace(one, measured=None) for name, one in climb.rungs.items()}, {})
+    assert "Measured" not in unknown.text and "Measured" in climb.text
     beside = {name: Climb(climb.gpu, climb.rungs, {key: climb.explanations[key] for key in some})
               for name, some in (("usual", names), ("others", names[:2]))}  # fmt: skip
     for name, shown in (("usual", names[1:]), ("others", names[:2])):
