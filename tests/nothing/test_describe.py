@@ -387,3 +387,35 @@ def test_scales_of_few_terms_may_have_no_axis_for_these(k: int) -> None:
     ):  # fmt: skip
         found = operands_of(200, 200, k, dtype="int8", epilogue=epilogue(text, s=np.ones(shape, np.float32)))
         assert max(found.epilogue.lines_of("a"), found.epilogue.lines_of("b")) == lines, (text, shape)
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_sums_of_columns_and_rows_are_of_matrices_alone(name: str) -> None:
+    left, right = ((3,), (2, 3, 6)) if name == "a" else ((2, 4, 3), (3,))
+    shapes = result_shapes(left, right)
+    sums = Fused("row_sums(s, acc)", ("s",), (array(shapes.result),), row_sums=("s",))
+    with pytest.raises(ArgumentError) as caught:
+        describe(array(left), array(right), array(shapes.result), shapes, sums)
+    assert str(caught.value) == f"{name} must have two dimensions at least, with sums in s, not 'shape (3,)'"
+
+
+def test_groups_of_rows_have_no_sums() -> None:
+    shapes = group_shapes((4, 3), (2, 3, 6), (2,))
+    sums = Fused("column_sums(s, acc)", ("s",), (array((1, 6)),), column_sums=("s",))
+    with pytest.raises(ArgumentError) as caught:
+        describe(array((4, 3)), array((2, 3, 6)), array((4, 6)), shapes, sums, array((2,), dtype="int32"))
+    message = (
+        "epilogue must add up no columns or rows of groups, not 'column_sums(s, acc)'; add up the result"
+    )
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("of_each", "stack"), [(True, (2,)), (False, ())])
+def test_matrices_whose_columns_are_summed_each_by_itself_stay_apart(
+    of_each: bool, stack: tuple[int, ...]
+) -> None:
+    """Where one array has the sums of all, they are rows of one matrix."""
+    out = array((2, 1, 6), (6 if of_each else 0, 0, 1))
+    sums = Fused("column_sums(s, acc)", ("s",), (out,), column_sums=("s",))
+    shapes = result_shapes((2, 4, 3), (3, 6))
+    assert describe(array((2, 4, 3)), array((3, 6)), array((2, 4, 6)), shapes, sums).stack == stack

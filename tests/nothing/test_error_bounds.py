@@ -301,8 +301,9 @@ def test_in_tf32_each_operand_may_be_rounded(k: int, scale: float) -> None:
 
 @pytest.mark.parametrize("k", [7, 32, 33, 128, 129, 300])
 def test_of_float8_operands_places_may_be_cut_off(k: int) -> None:
-    """Of every 32 products and the sum before them, which begins anew after 128."""
-    a, b = random((3, k), 1, ml_dtypes.float8_e4m3fn), random((k, 2), 2, ml_dtypes.float8_e4m3fn)
+    """Of every 32 products and the sum before them, which begins anew after 128; of two types as of one."""
+    other = ml_dtypes.float8_e5m2 if k % 2 else ml_dtypes.float8_e4m3fn
+    a, b = random((3, k), 1, ml_dtypes.float8_e4m3fn), random((k, 2), 2, other)
     x, y = a.astype(np.float64), b.astype(np.float64)
     bound, unit = np.zeros((3, 2)), 2.0**-24
     for i, j in np.ndindex(3, 2):
@@ -339,6 +340,21 @@ def test_sums_of_columns_and_rows_have_the_errors_of_all_they_add(accumulate: st
         bound = rounded_once(exact, sums)
         how = {"accumulate": accumulate, "epilogue": epilogue, "kept": "sums"}
         tried(exact, bound, functools.partial(compare_with, a, b, how))
+
+
+@pytest.mark.parametrize(("name", "axis"), [("column_sums", 1), ("row_sums", 2), ("column_sums", (0, 1))])
+def test_sums_of_a_stack_are_those_of_each_matrix_or_of_all(name: str, axis: Any) -> None:
+    """One array of the sums of columns serves a whole stack; its shape says so."""
+    a, b = random((3 * 5, 7), 1).reshape(3, 5, 7), random((7, 4), 2)
+    products = multiply(a, b)
+    each = growth(8, 2.0**-24) * (np.abs(a).astype(float) @ np.abs(b).astype(float)) + 8 * 2.0**-149
+    exact = products.sum(axis)
+    count = products.size // exact.size
+    sizes = (np.abs(products) + each).sum(axis)
+    sums = each.sum(axis) + growth(count + 1, 2.0**-24) * sizes + (count + 1) * 2.0**-149
+    epilogue = tw.epilogue(f"{name}(sums, acc)", sums=exact.astype(np.float32))
+    how = {"accumulate": "float32", "epilogue": epilogue, "kept": "sums"}
+    tried(exact, rounded_once(exact, sums), functools.partial(compare_with, a, b, how))
 
 
 EIGHT = {"float8_e4m3fn": (2.0**-4, 2.0**-10, 448.0), "float8_e5m2": (2.0**-3, 2.0**-17, 57344.0)}

@@ -147,6 +147,15 @@ def test_functions_are_those_of_the_header() -> None:
         ("scaled(acc, p)", "must be scaled(acc, a, b): names of arrays of scales, or 1", 0),
         ("scaled(acc, p, q, r)", "must be scaled(acc, a, b): names of arrays of scales, or 1", 0),
         ("2 * scaled(p, q, r)", "must be scaled(acc, a, b): names of arrays of scales, or 1", 4),
+        ("scaled(acc, é, 1)", "must be scaled(acc, a, b): names of arrays of scales, or 1", 0),
+        ("scaled(acc, 1, 1)", "must have scales of a or of b, by names of their own", 0),
+        ("2 * scaled(acc, p, p)", "must have scales of a or of b, by names of their own", 4),
+        ("scaled(acc, p, q) + scaled(acc, p, r)", "must have the same scales everywhere", 20),
+        ("scaled(acc, p, q) + scaled(acc, r, q)", "must have the same scales everywhere", 20),
+        ("scaled(acc, p, 1) + scaled(acc, p, q)", "must have the same scales everywhere", 20),
+        ("scaled(acc, p, q) * p", "has p, the scales of terms, in another place", 20),
+        ("scaled(acc, p, q) * q", "has q, the scales of terms, in another place", 20),
+        ("scaled(acc, p, q) - acc", "must be scaled(acc, …) everywhere", 20),
         ("acc + column_sums(p)", "must be column_sums(name, value): the name of an array", 6),
         ("row_sums(p, column_sums(p, acc))", "adds up into p a second time", 12),
         ("keep(p, column_sums(p, acc))", "adds up into p a second time", 8),
@@ -174,6 +183,17 @@ def test_what_is_wrong_is_pointed_at(text: str, what: str, column: int | None) -
     if column is not None:
         *_, shown, caret = message.splitlines()
         assert shown == f"  {text}" and caret == " " * (column + 2) + "^"
+
+
+@pytest.mark.parametrize("wrong", ["acc[0] + é", "x acc"])
+def test_blanks_around_an_expression_are_no_part_of_it(wrong: str) -> None:
+    assert parse("  acc + x ").text == "acc + x"
+    messages = []
+    for text in (wrong, f"  {wrong} "):
+        with pytest.raises(ArgumentError) as caught:
+            parse(text)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 @pytest.mark.parametrize(

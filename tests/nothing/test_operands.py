@@ -214,3 +214,34 @@ def test_of_a_stack_of_rows_or_columns_each_has_its_own_place_in_what_is_kept(m:
     problem = tw.plan(m, n, 5, batch=3, epilogue=call).problem
     stacks = {one.name: one.stack for one in Operands.of(problem).extras}
     assert stacks == {"epilogue.kept": (m * n,), "epilogue.bias": (0,)}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "other"),
+    [
+        ("float8_e4m3fn", "float8_e5m2", "float8_e5m2"),
+        ("float8_e5m2", "float8_e4m3fn", "float8_e4m3fn"),
+        ("float8_e5m2", "float8_e5m2", ""),
+        ("float16", "float8_e5m2", ""),
+        ("float8_e5m2", "float16", ""),
+        ("bfloat16", "int8", ""),
+        ("float32", "float32", ""),
+    ],
+)
+def test_b_is_of_another_type_where_both_are_float8(a: str, b: str, other: str) -> None:
+    """What is widened has the type of the other operand by then."""
+    assert Operands.of(Problem(4, 8, 16, a=a, b=b)).other == other
+
+
+@given(bytes_=st.sampled_from(["float16", "float32", "float64"]), batch=st.integers(1, 3))
+def test_each_element_of_an_epilogues_arrays_counts_once(bytes_: str, batch: int) -> None:
+    """Of a row those of a row, however many rows of a result read them."""
+    arrays = (
+        EpilogueArray("row", bytes_, by_row=False),
+        EpilogueArray("column", bytes_, by_column=False),
+        EpilogueArray("whole", bytes_),
+        EpilogueArray("one", bytes_, False, False),
+    )
+    problem = Problem(5, 7, 3, batch, epilogue=Epilogue("acc + row + column + whole + one", arrays))
+    size = int(ELEMENT_BYTES[bytes_])
+    assert Operands.of(problem).extra_bytes == size * (7 + 5 + 35 * batch + 1)

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tilewise as tw
+from tilewise.errors import ArgumentError
 from tilewise.quantize import Quantized
-from tilewise.reference import _add_up, _judge, compare, multiply, poisoned
+from tilewise.reference import Comparison, _add_up, _judge, compare, multiply, poisoned
 
 TYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 every_type = pytest.mark.parametrize("kind", TYPES)
@@ -88,6 +90,36 @@ def test_one_complex_operand_makes_a_complex_product(left: bool) -> None:
     got[2, 1] += 1e-3j
     found = compare(got, z, w)
     assert (found.ok, found.where, found.failures) == (False, (2, 1), 1)
+
+
+@pytest.mark.parametrize("of_columns", [True, False])
+def test_complex_stacks_and_an_epilogues_arrays_are_taken_apart_too(of_columns: bool) -> None:
+    (a, b), (c, d) = operands(1, 8, 3, 20), operands(2, 8, 3, 20)
+    z, w = (a + 1j * c).reshape(2, 4, 20), np.stack([b + 1j * d, b - 2j * d])
+    added = (b + 1j * d)[:1] if of_columns else (a + 1j * c).reshape(2, 4, 20)[..., :1]
+    epilogue = tw.epilogue("acc * 2 + x", x=added)
+    got = (multiply(z, w) * 2 + added).astype("complex64")
+    assert compare(got, z, w, epilogue=epilogue)
+    assert not compare(multiply(z, w).astype("complex64"), z, w, epilogue=epilogue)
+    got[1, 3, 0] += 1e-3j
+    found = compare(got, z, w, epilogue=epilogue)
+    assert (found.where, found.failures, found.elements) == ((1, 3, 0), 1, 48)
+
+
+def test_products_of_integers_are_in_the_order_of_the_operands() -> None:
+    a, b = np.array([[1, 2], [3, 4], [5, 6]], np.int8), np.array([[1, -1], [7, 2]], np.int8)
+    assert compare(a.astype(np.int32) @ b, a, b) and compare(a.astype(np.int32) @ b, a.astype(np.uint8), b)
+    assert compare(b.astype(np.int32) @ b @ b, b @ b, b) and not compare(
+        (a[:2].astype(np.int32) @ b).T, a[:2], b
+    )
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_a_result_of_another_shape_is_refused(dtype: str) -> None:
+    a, b = np.ones((4, 2), dtype), np.ones((2, 3), dtype)
+    with pytest.raises(ArgumentError) as caught:
+        compare(np.full((3, 4), 2, dtype), a, b)
+    assert str(caught.value) == "result must have the shape (4, 3), not (3, 4)"
 
 
 # -- the bound, computed a second time ------------------------------------------------------------
@@ -322,6 +354,14 @@ def test_a_sum_beyond_the_types_range_may_be_infinite() -> None:
     assert not compare(-result, a, b)
 
 
+def test_what_overflowed_in_float16_may_be_any_integer_of_8_bits() -> None:
+    """Nothing is known of it: an infinite error, of which integers add no share."""
+    a, b = np.array([[300, -300]], np.float16), np.full((2, 1), 300, np.float16)
+    for got in (-128, 0, 5, 127):
+        assert compare(np.full((1, 1), got, np.int8), a, b, arithmetic="f16")
+        assert bool(compare(np.full((1, 1), got, np.int8), a, b)) == (got == 0)
+
+
 def test_integers_are_poisoned_too() -> None:
     for kind in (np.int32, np.int8, np.uint8):
         assert (poisoned((3, 2), kind) == np.iinfo(kind).min).all()
@@ -329,7 +369,10 @@ def test_integers_are_poisoned_too() -> None:
 
 
 def test_nothing_to_compare_passes() -> None:
-    assert compare(np.empty((0, 4), np.float32), np.empty((0, 3), np.float32), np.empty((3, 4), np.float32))
+    nothing = compare(
+        np.empty((0, 4), np.float32), np.empty((0, 3), np.float32), np.empty((3, 4), np.float32)
+    )
+    assert nothing == Comparison(True, 0.0, None, None, None, 0, 0)
     no_terms = np.empty((2, 0), np.float32), np.empty((0, 3), np.float32)
     assert compare(np.zeros((2, 3), np.float32), *no_terms)
     assert not compare(np.ones((2, 3), np.float32), *no_terms)
