@@ -325,8 +325,8 @@ def test_each_matrix_of_a_stack_has_its_own_scales_of_a_shared_b(m: int, stack: 
         assert place == (i * 10 if stack == (3,) else 0) + run * 5 + column
 
 
-@pytest.mark.parametrize("n", [1, 5])
-@pytest.mark.parametrize("m", [1, 4])
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("m", [1, 2, 4])
 def test_a_plan_made_without_arrays_is_for_those_that_lie_densely(m: int, n: int) -> None:
     shapes = result_shapes((m, 3), (3, n))
     for shape in ((n,), (1, n), (m, 1), (m, n), (1, 1)):
@@ -345,6 +345,9 @@ def test_matrices_whose_rows_share_scales_by_tiles_stay_apart() -> None:
     left, right = (array(one, dtype="float8_e4m3fn") for one in ((2, 200, 256), (256, 5)))
     made = describe(left, right, array(shapes.result, dtype="bfloat16"), shapes, fused)
     assert made.stack == (2,) and (made.a.rows, made.extras[0].rows) == (200, 2)
+    own = fused._replace(views=(array((2, 200, 2)),))
+    made = describe(left, right, array(shapes.result, dtype="bfloat16"), shapes, own)
+    assert made.stack == () and (made.a.rows, made.extras[0].rows) == (400, 400)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 7])
@@ -356,6 +359,9 @@ def test_dense_groups_lie_as_a_plan_made_without_arrays_takes_them_to(groups: in
     expected = operands_of(30, 5, 8, groups=groups)
     assert found.offsets == expected.offsets and found.problem() == expected.problem()
     assert [one.stack for one in found[:3]] == [(), (40,), ()]
+    apart = array((groups, 8, 5), (99, 5, 1))
+    found = describe(left, apart, array((30, 5)), shapes, offsets=ends._replace(dtype="int32"))
+    assert found.b.stack == (99 if groups > 1 else 40,)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -245,3 +246,36 @@ def test_each_element_of_an_epilogues_arrays_counts_once(bytes_: str, batch: int
     problem = Problem(5, 7, 3, batch, epilogue=Epilogue("acc + row + column + whole + one", arrays))
     size = int(ELEMENT_BYTES[bytes_])
     assert Operands.of(problem).extra_bytes == size * (7 + 5 + 35 * batch + 1)
+
+
+@pytest.mark.parametrize(("operand", "lines"), [("a", 1), ("a", 128), ("b", 1), ("b", 128)])
+@pytest.mark.parametrize("k", [100, 128, 300])
+def test_scales_of_terms_lie_in_rows_that_follow_those_of_their_operand(
+    operand: Literal["a", "b"], lines: int, k: int
+) -> None:
+    array = EpilogueArray("s", "float32", scales=operand, lines=lines)
+    text = "scaled(acc, s, 1)" if operand == "a" else "scaled(acc, 1, s)"
+    problem = Problem(200, 330, k, a="int8", b="int8", epilogue=Epilogue(text, (array,)))
+    runs, count = {100: 1, 128: 1, 300: 3}[k], {"a": {1: 200, 128: 2}, "b": {1: 330, 128: 3}}[operand][lines]
+    operands = Operands.of(problem)
+    scales = operands.extras[0]
+    assert (scales.rows, scales.columns) == ((count, runs) if operand == "a" else (runs, count))
+    assert operands.scales_of(operand) == scales and scales.has_rows
+    assert operands.scales_of("b" if operand == "a" else "a") is None
+
+
+def test_an_array_of_each_matrix_may_lie_evenly_where_the_matrices_do_not() -> None:
+    arrays = (EpilogueArray("even", "float32"), EpilogueArray("uneven", "float32", pointers=True))
+    problem = Problem(5, 7, 4, 2, epilogue=Epilogue("acc + even + uneven", arrays), pointers=True)
+    even, uneven = Operands.of(problem).extras
+    assert (even.by_pointers, even.stack) == (False, (35,))
+    assert (uneven.by_pointers, uneven.stack) == (True, (1,))
+
+
+def test_the_transpose_of_a_product_is_computed_in_the_same_way() -> None:
+    problem = Problem(4, 8, 64, 3, arithmetic="exact32", c_layout="column")
+    operands = Operands.of(problem)._replace(split=("b",))
+    turned = operands.transposed()
+    assert (turned.arithmetic, turned.split, turned.stack) == ("exact32", ("b",), (3,))
+    assert (turned.a, turned.c) == (operands.b.transposed(), operands.c.transposed())
+    assert turned.transposed() == operands

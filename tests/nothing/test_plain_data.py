@@ -108,6 +108,11 @@ def test_tiles_cover_and_never_by_one_too_many(tile: Tile, whole: Tile) -> None:
     assert tile.divides(whole) == (exact == whole)
 
 
+@pytest.mark.parametrize(("batch", "shown"), [(0, "0 × "), (1, ""), (2, "2 × ")])
+def test_a_problem_prints_how_often_it_is_multiplied(batch: int, shown: str) -> None:
+    assert str(Problem(3, 5, 7, batch)) == f"{shown}3×5×7 float32, sums in float32"
+
+
 def test_flops_bytes_and_intensity() -> None:
     problem = Problem(1024, 512, 256, batch=2, a="float16", b="float16", c="float32")
     assert problem.flops == 2 * 2 * 1024 * 512 * 256
