@@ -30,6 +30,7 @@ def begin(
         layer.bias_velocities[:] = random.standard_normal(layer.bias.shape) * 0.01
         if layer.velocities is not None:
             layer.velocities[:] = random.standard_normal(layer.velocities.shape) * 0.01
+    network.layers[-1].bias[:10] = random.standard_normal(10) * 0.1
     return Trainer(network, options, samples, labels, device), samples, labels
 
 
