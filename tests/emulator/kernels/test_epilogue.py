@@ -78,6 +78,14 @@ def test_arrays_of_any_shape_broadcast(
     assert_right(result, a, b, epilogue)
 
 
+def test_tiles_of_no_whole_boxes_are_stored_by_threads_without_races() -> None:
+    """Each stores what it has of the last box alone: the rest are results of the tile beside it."""
+    epilogue = tw.epilogue("column_sums(s, acc)", s=np.zeros(64, np.float32))
+    operands = operands_of(160, 64, 72, dtype="bfloat16", layout="nt", epilogue=epilogue)
+    settings = SPEC.complete({"partition": "64x80x64", "exchanged": 1, "a_in_rows": 1, "b_in_rows": 0})
+    assert tw.check(SPEC.plan(operands, "h200", settings), 7) == []
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("rows", [1, 70])

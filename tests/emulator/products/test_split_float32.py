@@ -81,10 +81,11 @@ def test_what_is_remembered_is_for_the_parts_that_an_operand_brings(order: tuple
         assert [one.operands.split for one, _ in calls._remembered.values()][-1] == tuple(split)
 
 
-@pytest.mark.parametrize("axis", [-1, -2])
-def test_parts_have_22_bits_of_each_element_and_count_those_that_lose_some(axis: int) -> None:
-    """Of lines so long that each block has several pieces, and in lanes that have no line."""
-    lines, length, depth = 35, 1100, 1152
+@pytest.mark.parametrize(("axis", "lines", "length", "depth"), [(-1, 3, 4100, 4160), (-2, 35, 1100, 1152)])
+def test_parts_have_22_bits_of_each_element_and_count_those_that_lose_some(
+    axis: int, lines: int, length: int, depth: int
+) -> None:
+    """Of lines so long that each block has several pieces, or more than threads keep, and in lanes that have no line."""
     limits = np.float32(2) ** np.array([-12, -28], np.float32)
     picked = np.concatenate([limits, np.nextafter(limits, 0), [0, 0.7, 1 / 3000, 2**-28.5, 2**-33.7]])
     x = (RANDOM.choice(picked, (lines, length)) * RANDOM.choice([-1, 1], (lines, length))).astype(np.float32)
