@@ -440,3 +440,15 @@ done: st.global.u32 [%at+256], %z; ret; }}"""
     for place, (before, after) in enumerate(zip((5, 9), GUARDED[instruction], strict=True)):
         wanted = np.where(lanes % 2, lanes if after is None else after, before)
         np.testing.assert_array_equal(out[:16, place], wanted)
+
+
+def test_lanes_that_leave_let_the_others_pass_their_barrier() -> None:
+    """Half a warp ends, early or not, while the rest meets for itself and then for the block."""
+    source = """extern "C" __global__ void k(int *x) {
+        int t = threadIdx.x;
+        if (t < 16) { if (x[t] & 2) return; x[t] = 9; }
+        else { __syncwarp(0xffff0000); __syncthreads(); x[t] = 8; } }"""
+    x = np.arange(32, dtype=np.int32)
+    tw.Kernel(source, "k", "sm_90")(1, 32, [x], device="emulator")
+    expected = np.where(np.arange(32) < 16, np.where(np.arange(32) & 2, np.arange(32), 9), 8)
+    assert np.array_equal(x, expected)
