@@ -37,10 +37,8 @@ WORTH_HALVING = 128  # columns beside rows of 8 bits: of wider tiles there may b
 WORTH_HEIGHT = 112  # columns from which on tiles of 128 rows are as fast as of 64 and twice the columns
 WORTH_SHARING = 32  # columns beside rows of 8 bits, from which on two blocks load them together
 MOST_EVEN = 3  # tiles for even shares of the columns, with or without a split of K, that are proposed
-LONG_SPLITS, LONG_WAVES = (
-    (1, 2, 3, 4),
-    4,
-)  # parts of K, and waves, that tiles along the longer side of C have at most
+LONG_SPLITS = (1, 2, 3, 4)  # parts of K that tiles along the longer side of C are proposed with
+LONG_WAVES = 4  # of such tiles, at most
 LEAST_STEPS = 4  # of K that a part has, if it is proposed
 LONG_STEPS = 16  # the same where there are more than LONG_PARTS
 PROPOSED_SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)  # the largest of which so many clusters find room at once
@@ -149,7 +147,7 @@ def _even_tiles(operands: Operands, lies: Settings, sms: int) -> Iterator[Settin
 
 
 def _long_tiles(operands: Operands, types: Settings, sms: int) -> Iterator[Settings]:
-    """The same by tiles of 64 rows along the longer side of C: few blocks read what there is more of.
+    """Tiles of 64 rows along C's longer side, whose widths give SMs even shares: few blocks read what there is more of.
 
     Where rows of B come in whole boxes then, few widths can be had: there along the shorter side, too, unless it is so
     short that these widths do.
